@@ -1,0 +1,1 @@
+"""What every service shares, and nothing else: errors, wire, configuration, logs, metrics."""

@@ -1,0 +1,46 @@
+"""The one place that opens gRPC channels.
+
+grpc.aio reconnects by itself; the options keep its pauses short, so that a restarted service is
+found again within a second.
+"""
+
+import grpc
+
+from chassis import log
+
+MAX_MESSAGE_BYTES = 96 * 1024 * 1024
+REQUEST_ID = "x-request-id"
+PERMIT_ID = "cohabit-permit-id"
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_retries", 0),
+    # A channel of its own for each caller: a global subchannel pool would share back-off state.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_TCP_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+
+def open_channel(target: str) -> grpc.aio.Channel:
+    """A channel to `target` ("unix:/path" or "host:port"). The caller closes it."""
+    options = _OPTIONS if target.startswith("unix:") else _OPTIONS + _TCP_OPTIONS
+    return grpc.aio.insecure_channel(target, options=options)
+
+
+def call_metadata(permit_id: str = "") -> tuple[tuple[str, str], ...]:
+    """Metadata of an outgoing call: the current request's id, and the permit if there is one."""
+    pairs = []
+    if current := log.request_id.get():
+        pairs.append((REQUEST_ID, current))
+    if permit_id:
+        pairs.append((PERMIT_ID, permit_id))
+    return tuple(pairs)

@@ -1,0 +1,215 @@
+"""The one configuration file: found, merged, checked strictly, blamed by line.
+
+`cohabit.yaml` holds what all services share at the top level (`House`) and one section a service.
+`cohabit.local.yaml` beside it, where there is one, is merged over it key by key. An unknown key or
+a wrong type is a `ConfigError` that names file, line, key and what was expected.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SECTIONS = ("broker", "scheduler", "llm", "edge")
+"""Sections that may stand in the file beside House's own keys."""
+
+CONFIG_ENV = "COHABIT_CONFIG"
+_DEFAULT_NAME = "cohabit.yaml"
+_SOCKET_PATH_BYTES = 107  # sun_path
+
+Loc = tuple[str | int, ...]
+
+
+class Section(BaseModel):
+    """Base of every typed section: frozen, strict, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+LoosePath = Annotated[Path, Field(strict=False)]
+"""A path written as a string."""
+
+
+class House(Section):
+    """What every service shares. Relative paths count from the configuration file's folder."""
+
+    run_dir: LoosePath = Path(".cohabit/run")
+    """Sockets."""
+    state_dir: LoosePath = Path(".cohabit/state")
+    """The lease journal and the signing key."""
+    models_dir: LoosePath = Path("models")
+    """Weights; model paths count from here."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    listen: Mapping[str, str] = {}
+    """gRPC address a service binds, by service; default a socket in run_dir."""
+    addresses: Mapping[str, str] = {}
+    """Where a service is dialled, by service; default its listen address."""
+    metrics: Mapping[str, str] = {}
+    """host:port for Prometheus, by service; default none."""
+
+    def listen_of(self, service: str) -> str:
+        """The address `service` binds."""
+        return self.listen.get(service, f"unix:{self.run_dir}/{service}.sock")
+
+    def address_of(self, service: str) -> str:
+        """The gRPC target that reaches `service`."""
+        return self.addresses.get(service, self.listen_of(service))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a configuration file; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text names file, line, key and what was expected."""
+
+
+S = TypeVar("S", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A merged configuration that remembers where each key was written."""
+
+    path: Path
+    data: Mapping[str, Any]
+    marks: Mapping[Loc, Mark]
+
+    def section(self, name: str, kind: type[S]) -> S:
+        """Section `name`, checked against `kind`. Raises ConfigError."""
+        return self._checked((name,), self.data.get(name) or {}, kind)
+
+    def house(self) -> House:
+        """The keys all services share, paths made absolute. Raises ConfigError."""
+        own = {key: value for key, value in self.data.items() if key not in SECTIONS}
+        house = self._checked((), own, House)
+        base = self.path.parent
+        absolute = house.model_copy(
+            update={
+                name: (base / getattr(house, name)).resolve()
+                for name in ("run_dir", "state_dir", "models_dir")
+            }
+        )
+        longest = f"{absolute.run_dir}/engine-0000000000.sock"
+        if len(os.fsencode(longest)) > _SOCKET_PATH_BYTES:
+            raise ConfigError(
+                f"{self._where(('run_dir',))}: run_dir: expected a folder whose sockets have paths "
+                f"of at most {_SOCKET_PATH_BYTES} bytes, got {absolute.run_dir}; "
+                "set run_dir to a shorter one, e.g. /run/cohabit"
+            )
+        return absolute
+
+    def _checked(self, at: Loc, value: Any, kind: type[S]) -> S:
+        try:
+            return kind.model_validate(value)
+        except ValidationError as error:
+            lines = [self._blame(at + tuple(e["loc"]), dict(e), kind) for e in error.errors()]
+            raise ConfigError("\n".join(lines)) from None
+
+    def _blame(self, loc: Loc, error: Mapping[str, Any], kind: type[BaseModel]) -> str:
+        key = ".".join(str(part) for part in loc) or "(file)"
+        if error["type"] == "extra_forbidden":
+            known = [*kind.model_fields, *(SECTIONS if len(loc) == 1 else ())]
+            hint = f"; known here: {', '.join(sorted(known))}" if len(loc) <= 2 else ""
+            return f"{self._where(loc)}: {key}: unknown key{hint}"
+        if error["type"] == "missing":
+            return f"{self._where(loc)}: {key}: missing; expected a value"
+        said = str(error["msg"])
+        expected = said[:1].lower() + said[1:].replace("Input should be", "expected")
+        expected = expected.replace("input should be", "expected")
+        return f"{self._where(loc)}: {key}: {expected}, got {error['input']!r}"
+
+    def _where(self, loc: Loc) -> str:
+        while loc and loc not in self.marks:
+            loc = loc[:-1]
+        mark = self.marks.get(loc)
+        return f"{mark.file}:{mark.line}" if mark else str(self.path)
+
+
+def load(path: Path | None = None) -> Document:
+    """Read the configuration at `path` and its local overlay. Raises ConfigError.
+
+    Without a path: `$COHABIT_CONFIG`, else `./cohabit.yaml`.
+    """
+    path = (path or Path(os.environ.get(CONFIG_ENV, _DEFAULT_NAME))).absolute()
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; name one with --config")
+    marks: dict[Loc, Mark] = {}
+    data = _read(path, marks)
+    overlay = path.with_suffix(".local.yaml")
+    if overlay.is_file():
+        over_marks: dict[Loc, Mark] = {}
+        data = _merged(data, _read(overlay, over_marks))
+        marks |= over_marks
+    document = Document(path, data, marks)
+    document.house()
+    return document
+
+
+def fail(error: ConfigError) -> NoReturn:
+    """Print the error, in red on a terminal, and exit with 2."""
+    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
+    sys.stderr.write(f"{red}{error}{plain}\n")
+    raise SystemExit(2)
+
+
+def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
+    try:
+        loader = yaml.SafeLoader(path.read_text())
+        node = loader.get_single_node()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not readable as YAML"
+        raise ConfigError(f"{path}{line}: expected YAML, {problem}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected UTF-8 text") from None
+    if node is None:
+        return {}
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{path}:1: expected keys with values at the top level")
+    value = _plain(loader, node, (), path, marks)
+    return dict(value)
+
+
+def _plain(
+    loader: yaml.SafeLoader, node: yaml.Node, loc: Loc, path: Path, marks: dict[Loc, Mark]
+) -> Any:
+    marks.setdefault(loc, _mark(path, node))
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(loader, n, (*loc, i), path, marks) for i, n in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        return loader.construct_object(node, deep=True)
+    result: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key = str(loader.construct_object(key_node, deep=True))
+        at = (*loc, key)
+        if key in result:
+            raise ConfigError(f"{path}:{key_node.start_mark.line + 1}: {key}: written twice")
+        marks[at] = _mark(path, key_node)
+        result[key] = _plain(loader, value_node, at, path, marks)
+    return result
+
+
+def _mark(path: Path, node: yaml.Node) -> Mark:
+    return Mark(str(path), node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, over_value in over.items():
+        value, below = over_value, result.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = _merged(below, value)
+        result[key] = value
+    return result

@@ -1,0 +1,147 @@
+"""What happens around every call of every service: ids, faults, metrics, one log line.
+
+A servicer raises `Fault`; this turns it into a status with ErrorInfo and RetryInfo. Anything else
+that escapes a servicer is a bug of ours: it is logged with its stack and answered INTERNAL with a
+sentence that tells nothing.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from chassis import log, metrics
+from chassis.channel import REQUEST_ID
+from chassis.errors import Fault, Reason
+from chassis.status import DETAILS_KEY, details_of, fault_of
+
+_QUIET = ("grpc.health.", "grpc.reflection.")
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handlers of all four call kinds."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler for one method."""
+        handler = await continuation(handler_call_details)
+        service, _, method = handler_call_details.method.lstrip("/").rpartition("/")
+        if handler is None or service.startswith(_QUIET):
+            return handler
+        if handler.response_streaming:
+            wrapped = _streaming(_inner(handler), service, method)
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+        else:
+            wrapped = _unary(_inner(handler), service, method)
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+def _inner(handler: Any) -> Any:
+    return (
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    )
+
+
+def _unary(inner: Any, service: str, method: str) -> Any:
+    async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        with _Call(service, method, context) as call:
+            try:
+                return await inner(request, context)
+            except (Exception, asyncio.CancelledError) as error:
+                await call.abort(error)
+
+    return handle
+
+
+def _streaming(inner: Any, service: str, method: str) -> Any:
+    async def handle(
+        request: Any, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[Any]:
+        with _Call(service, method, context) as call:
+            responses = inner(request, context)
+            try:
+                async for response in responses:
+                    yield response
+            except (Exception, asyncio.CancelledError) as error:
+                await call.abort(error)
+            finally:
+                await responses.aclose()
+
+    return handle
+
+
+class _Call:
+    """One call, from its metadata to its metrics."""
+
+    def __init__(
+        self, service: str, method: str, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        self._labels = (service, method)
+        self._context = context
+        self._code, self._reason = grpc.StatusCode.OK, ""
+        self._began = 0.0
+
+    def __enter__(self) -> "_Call":
+        given = next(
+            (v for k, v in self._context.invocation_metadata() or () if k == REQUEST_ID), ""
+        )
+        name = str(given)[:128] or uuid.uuid4().hex
+        log.request_id.set(name)
+        self._context.set_trailing_metadata(((REQUEST_ID, name),))
+        metrics.OPEN_CALLS.labels(*self._labels).inc()
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is GeneratorExit:
+            self._code = grpc.StatusCode.CANCELLED
+        elapsed = time.monotonic() - self._began
+        metrics.OPEN_CALLS.labels(*self._labels).dec()
+        metrics.CALL_SECONDS.labels(*self._labels).observe(elapsed)
+        metrics.CALLS.labels(*self._labels, self._code.name, self._reason).inc()
+        log.get().debug(
+            "call",
+            method="/".join(self._labels),
+            code=self._code.name,
+            reason=self._reason,
+            ms=round(elapsed * 1000, 1),
+        )
+
+    async def abort(self, error: BaseException) -> None:
+        """End the call as `error` demands; always raises."""
+        if isinstance(error, asyncio.CancelledError):
+            self._code = grpc.StatusCode.CANCELLED
+            raise error
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        fault = self._fault(error)
+        self._code, self._reason = fault.row.code, fault.reason.value
+        trailers: list[tuple[str, str | bytes]] = [
+            (REQUEST_ID, log.request_id.get()),
+            (DETAILS_KEY, details_of(fault)),
+        ]
+        await self._context.abort(fault.row.code, fault.message, tuple(trailers))
+
+    @staticmethod
+    def _fault(error: BaseException) -> Fault:
+        if isinstance(error, Fault):
+            return error
+        if isinstance(error, grpc.aio.AioRpcError):
+            return fault_of(error, "next")
+        log.get().error("bug", exc_info=error)
+        return Fault(Reason.INTERNAL, "Something went wrong inside Cohabit; its log says what.")

@@ -1,0 +1,55 @@
+"""JSON logs, one object a line, each with the request it belongs to.
+
+`COHABIT_LOG=console` (set by the launcher on a terminal) turns them into readable lines.
+Never logged: header values, bodies, query strings, prompts, keys.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from typing import Any
+
+import structlog
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The request being served by the current task; empty outside of one."""
+
+
+def _with_request(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    if current := request_id.get():
+        event["request_id"] = current
+    return event
+
+
+def configure(service: str, level: str = "info") -> None:
+    """Set up logging of this process. Call once, before anything logs."""
+    console = os.environ.get("COHABIT_LOG") == "console"
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+        if console
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            _with_request,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if console else "iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.clear_contextvars()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    get().debug("logging", service=service)
+
+
+def get() -> Any:
+    """The process's logger (structlog: `get().info("event", key=value)`)."""
+    return structlog.get_logger()

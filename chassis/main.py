@@ -1,0 +1,55 @@
+"""The frame of every service's `__main__`: arguments, configuration, logs, event loop.
+
+    run_service("broker", BrokerConfig, start)
+
+where `start(context)` is a coroutine that builds the service and serves until told to stop.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import uvloop
+
+from chassis import config, log, metrics
+from chassis.process import die_with_parent
+
+C = TypeVar("C", bound=config.Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Context(Generic[C]):
+    """What a service is given to start with."""
+
+    house: config.House
+    own: C
+    document: config.Document
+
+
+def run_service(name: str, kind: type[C], start: Callable[[Context[C]], Awaitable[None]]) -> None:
+    """Read the configuration (exit 2 if it is wrong), then run `start` on uvloop to its end."""
+    die_with_parent()
+    parser = argparse.ArgumentParser(prog=f"python -m services.{name}")
+    parser.add_argument("--config", type=Path, default=None, help="cohabit.yaml to use")
+    path = parser.parse_args().config
+    try:
+        document = config.load(path)
+        context = Context(document.house(), document.section(name, kind), document)
+    except config.ConfigError as error:
+        config.fail(error)
+    log.configure(name, context.house.log_level)
+    metrics.serve(context.house.metrics.get(name, ""))
+    run(start(context))
+
+
+def run(main: Awaitable[None]) -> None:
+    """Run a coroutine on uvloop to its end."""
+
+    async def wrapped() -> None:
+        await main
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(wrapped())

@@ -71,7 +71,7 @@ class Server:
 
     async def set_serving(self, serving: bool) -> None:
         """Tell grpc.health.v1 whether the services can do their work now."""
-        status = health_pb2.HealthCheckResponse.ServingStatus
+        status = health_pb2.HealthCheckResponse
         value = status.SERVING if serving else status.NOT_SERVING
         for name in ("", *self.names):
             await self.health.set(name, value)

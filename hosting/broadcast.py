@@ -1,0 +1,60 @@
+"""One publisher, many watchers, each with a bounded queue of its own."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Fallen(Exception):
+    """This watcher let too much pile up; it must watch anew and take a fresh snapshot."""
+
+
+class Subscription(Generic[T]):
+    """What one watcher has yet to read."""
+
+    def __init__(self, most: int) -> None:
+        self._queue: asyncio.Queue[T] = asyncio.Queue(most)
+        self._fallen = False
+
+    def offer(self, item: T) -> None:
+        """Add an item, or mark the watcher as fallen behind."""
+        try:
+            self._queue.put_nowait(item)
+        except asyncio.QueueFull:
+            self._fallen = True
+
+    async def next(self, timeout_s: float) -> T | None:
+        """The next item; None when nothing came within `timeout_s`. Raises Fallen."""
+        if self._fallen:
+            raise Fallen
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._queue.get()
+        except TimeoutError:
+            return None
+
+
+class Broadcast(Generic[T]):
+    """Publishes to every present subscription, never waiting for any."""
+
+    def __init__(self, most_queued: int = 4096) -> None:
+        self._most = most_queued
+        self._watchers: set[Subscription[T]] = set()
+
+    @contextmanager
+    def subscribe(self) -> Iterator[Subscription[T]]:
+        """Receive what is published from now until the end of the block."""
+        watcher: Subscription[T] = Subscription(self._most)
+        self._watchers.add(watcher)
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+
+    def publish(self, item: T) -> None:
+        """Hand `item` to everyone who watches."""
+        for watcher in self._watchers:
+            watcher.offer(item)

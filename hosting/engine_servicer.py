@@ -1,0 +1,63 @@
+"""cohabit.models.v1.EngineService: what an engine process tells those who supervise it."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import psutil
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
+
+from hosting.broadcast import Fallen
+
+if TYPE_CHECKING:
+    from hosting.engine_side import EngineProcess
+
+_USAGE_EVERY_S = 2.0
+_MIB = 1024 * 1024
+
+
+class EngineServicer(rpc.EngineServiceServicer):
+    def __init__(self, process: "EngineProcess") -> None:
+        self._process = process
+
+    async def WatchEngine(
+        self,
+        request: pb.WatchEngineRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[pb.WatchEngineResponse]:
+        process = self._process
+        with process.events.subscribe() as watcher:
+            yield _usage()
+            yield pb.WatchEngineResponse(load_progress=process.progress)
+            if process.ready is not None:
+                yield pb.WatchEngineResponse(ready=process.ready)
+            for permit_id in process.permits.running:
+                yield permit_event(permit_id, True)
+            while True:
+                try:
+                    event = await watcher.next(_USAGE_EVERY_S)
+                except Fallen:
+                    return
+                yield event or _usage()
+
+    async def RevokePermit(
+        self,
+        request: pb.RevokePermitRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> pb.RevokePermitResponse:
+        running = await self._process.permits.revoke(
+            request.permit_id, only_if_not_started=request.only_if_not_started
+        )
+        return pb.RevokePermitResponse(running=running)
+
+
+def permit_event(permit_id: str, started: bool) -> pb.WatchEngineResponse:
+    """That the work of a permit began or ended."""
+    phase = pb.PermitChange.PHASE_STARTED if started else pb.PermitChange.PHASE_ENDED
+    return pb.WatchEngineResponse(permit=pb.PermitChange(permit_id=permit_id, phase=phase))
+
+
+def _usage() -> pb.WatchEngineResponse:
+    resident = psutil.Process().memory_info().rss // _MIB
+    return pb.WatchEngineResponse(usage=pb.EngineUsage(materialised_mib=resident))

@@ -1,0 +1,121 @@
+"""The frame of an engine process: what it is told at birth, and what it tells its parent.
+
+The parent starts `python -P -m <module>` and writes one JSON object (`Birth`) to its standard
+input. The engine binds its address at once, reports the load, and serves until SIGTERM.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
+
+from chassis import log
+from chassis.channel import PERMIT_ID
+from chassis.errors import Fault, Reason
+from chassis.main import run
+from chassis.process import die_with_parent
+from chassis.server import Server, service_name, until_signal
+from hosting.broadcast import Broadcast
+from hosting.engine_servicer import EngineServicer, permit_event
+from hosting.permits import PermitLedger
+
+ENGINE_SERVICE = service_name(pb, "EngineService")
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What the parent tells a new engine process."""
+
+    address: str
+    key: str
+    log_level: str
+    engine: Mapping[str, Any]
+    """The service's own: file, context, threads, …"""
+
+
+@dataclass(slots=True)
+class EngineProcess:
+    """This process, as its service sees it."""
+
+    birth: Birth
+    server: Server
+    events: Broadcast[pb.WatchEngineResponse] = field(default_factory=Broadcast)
+    ready: pb.EngineReady | None = None
+    progress: float = 0.0
+    permits: PermitLedger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.permits = PermitLedger(self._permit_changed)
+
+    def report_progress(self, share: float) -> None:
+        """Tell the parent how much of the weights is read (0 to 1). Event loop only."""
+        self.progress = share
+        self.events.publish(pb.WatchEngineResponse(load_progress=share))
+
+    def _permit_changed(self, permit_id: str, started: bool) -> None:
+        self.events.publish(permit_event(permit_id, started))
+
+
+def permit_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """The permit a call carries; empty if none."""
+    for key, value in context.invocation_metadata() or ():
+        if key == PERMIT_ID:
+            return str(value)
+    return ""
+
+
+Loader = Callable[[EngineProcess], Awaitable[pb.EngineReady]]
+"""Registers servicers on `process.server`, loads the model, answers what it can do."""
+
+
+def run_engine(names: tuple[str, ...], load: Loader) -> None:
+    """The whole life of an engine process that serves `names` beside EngineService."""
+    die_with_parent()
+    birth = Birth(**json.loads(sys.stdin.readline()))
+    log.configure(f"engine {birth.key}", birth.log_level)
+    run(_live(birth, names, load))
+
+
+async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:
+    process = EngineProcess(birth, Server((*names, ENGINE_SERVICE), drain_s=0.5))
+    rpc.add_EngineServiceServicer_to_server(EngineServicer(process), process.server.grpc)
+    loading = asyncio.create_task(_load(process, load))
+    try:
+        await until_signal()
+    finally:
+        loading.cancel()
+        await process.server.stop()
+
+
+async def _load(process: EngineProcess, load: Loader) -> None:
+    try:
+        ready = await load(process)
+    except Fault as fault:
+        await _fail(process, fault)
+    except Exception:
+        log.get().exception("load failed")
+        await _fail(process, Fault(Reason.MODEL_FAILED, "The engine failed; its log says how."))
+    else:
+        process.ready = ready
+        await process.server.set_serving(True)
+        process.events.publish(pb.WatchEngineResponse(ready=ready))
+
+
+async def _fail(process: EngineProcess, fault: Fault) -> None:
+    failure = common_pb2.Failure(reason=fault.reason.value, message=fault.message)
+    # The parent reads the last line of standard error even when its stream comes too late.
+    sys.stderr.write(f"{FAILED_PREFIX}{fault.reason.value} {fault.message}\n")
+    process.events.publish(pb.WatchEngineResponse(failed=failure))
+    await process.server.stop()
+    os._exit(1)
+
+
+FAILED_PREFIX = "engine-failed "

@@ -1,0 +1,143 @@
+"""One engine process as its parent sees it: spawned, gated, watched, stopped.
+
+The exit of the process is the one release of device memory that can be trusted; `over` is set
+only then.
+"""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field
+
+import grpc
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
+
+from chassis import log
+from chassis.backoff import RECONNECT
+from chassis.channel import open_channel
+from chassis.errors import Fault, Reason
+from chassis.process import child_env
+from hosting.engine_side import FAILED_PREFIX, Birth
+from hosting.values import EngineHome, ModelSpec
+
+_TAIL_LINES = 20
+_LINE_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class EngineHandle:
+    """A running engine process. `events` yields what it reports; None marks its end."""
+
+    spec: ModelSpec
+    instance_id: str
+    address: str
+    process: asyncio.subprocess.Process
+    events: asyncio.Queue[pb.WatchEngineResponse | None]
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = field(default_factory=time.monotonic)
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @classmethod
+    async def spawn(cls, home: EngineHome, spec: ModelSpec, port: int | None) -> "EngineHandle":
+        """Start the process. It dies with ours, whatever ends ours."""
+        name = secrets.token_hex(5)
+        address = f"{home.host}:{port}" if port else f"unix:{home.run_dir}/engine-{name}.sock"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", home.module,
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            env=child_env() | {"GGML_NO_BACKTRACE": "1"},
+            limit=_LINE_BYTES,
+        )  # fmt: skip
+        birth = Birth(address, spec.key, home.log_level, dict(spec.engine))
+        assert process.stdin is not None  # noqa: S101 - asked for as a pipe
+        process.stdin.write(json.dumps(asdict(birth)).encode() + b"\n")
+        process.stdin.close()
+        handle = cls(spec, f"{spec.key}-{name}", address, process, asyncio.Queue(4096))
+        handle._tasks = [
+            asyncio.create_task(handle._relay_stderr()),
+            asyncio.create_task(handle._watch()),
+            asyncio.create_task(handle._await_exit()),
+        ]
+        return handle
+
+    @property
+    def exit_fault(self) -> Fault:
+        """Why a process that was not asked to stop has ended."""
+        for line in reversed(self.tail):
+            if line.startswith(FAILED_PREFIX):
+                reason, _, message = line.removeprefix(FAILED_PREFIX).partition(" ")
+                known = {r.value for r in Reason}
+                return Fault(
+                    Reason(reason) if reason in known else Reason.MODEL_FAILED, message.strip()
+                )
+        code = self.process.returncode or 0
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        return Fault(
+            Reason.ENGINE_CRASHED, f"The engine of model '{self.spec.key}' ended by {how}."
+        )
+
+    async def stop(self, grace_s: float) -> None:
+        """SIGTERM, then SIGKILL after `grace_s`; returns when the process is gone."""
+        try:
+            self._signal(signal.SIGTERM)
+            async with asyncio.timeout(grace_s):
+                await self.over.wait()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self.over.wait()
+        finally:
+            if not self.over.is_set():  # cancelled in the middle: leave nothing behind
+                self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def _await_exit(self) -> None:
+        await self.process.wait()
+        await self._tasks[0]  # the last words
+        self._tasks[1].cancel()
+        self.over.set()
+        self._put(None)
+
+    async def _relay_stderr(self) -> None:
+        assert self.process.stderr is not None  # noqa: S101 - asked for as a pipe
+        while True:
+            try:
+                line = await self.process.stderr.readline()
+            except ValueError:  # longer than the limit; what was read is dropped
+                continue
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip("\n")
+            self.tail.append(text)
+            sys.stderr.write(text + "\n")
+
+    async def _watch(self) -> None:
+        failures = 0
+        async with open_channel(self.address) as channel:
+            stub: rpc.EngineServiceAsyncStub = rpc.EngineServiceStub(channel)
+            while True:
+                try:
+                    call = stub.WatchEngine(pb.WatchEngineRequest(), wait_for_ready=True)
+                    async for event in call:
+                        failures = 0
+                        self._put(event)
+                except grpc.aio.AioRpcError as error:
+                    log.get().debug("engine watch broke", code=error.code().name)
+                failures += 1
+                await asyncio.sleep(RECONNECT.delay_s(failures))
+
+    def _put(self, event: pb.WatchEngineResponse | None) -> None:
+        # The host drains at once; a full queue means it is gone and nobody cares.
+        if not self.events.full():
+            self.events.put_nowait(event)

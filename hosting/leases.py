@@ -1,0 +1,95 @@
+"""The leases of loaded models: adopted from the scheduler, renewed while the engine lives."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+from cohabit.broker.v1 import broker_pb2 as pb
+from cohabit.broker.v1 import broker_pb2_grpc as rpc
+from cohabit.common.v1 import common_pb2
+
+from chassis import log
+from chassis.channel import open_channel
+from chassis.errors import Fault, Reason
+from chassis.status import fault_of
+
+_TIMEOUT_S = 5.0
+_RENEW_EVERY_S = 5.0
+"""Well below any TTL that a broker may be configured with (10 s at least)."""
+_RETRY_S = 1.0
+
+
+class LeaseBook:
+    """Calls to the broker about the leases of one model service."""
+
+    def __init__(self, broker: str, service: str) -> None:
+        self._channel = open_channel(broker)
+        self._stub: rpc.BrokerServiceAsyncStub = rpc.BrokerServiceStub(self._channel)
+        self._service = service
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+    async def adopt(self, lease_id: str, materialised_mib: int) -> pb.Lease:
+        """Renew a lease, telling what of it is in use. Raises Fault LEASE_NOT_FOUND and others."""
+        request = pb.RenewLeaseRequest(lease_id=lease_id, materialised_mib=materialised_mib)
+        try:
+            return (await self._stub.RenewLease(request, timeout=_TIMEOUT_S)).lease
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "broker") from None
+
+    async def release(self, lease_id: str) -> None:
+        """Give a lease back; while the broker is away the lease ends by its TTL instead."""
+        try:
+            await self._stub.ReleaseLease(
+                pb.ReleaseLeaseRequest(lease_id=lease_id), timeout=_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            log.get().warning("release failed", lease=lease_id, code=error.code().name)
+
+    async def release_leftovers(self) -> None:
+        """Release what an earlier life of this service held: its engines died with it.
+
+        Raises Fault when the broker does not answer.
+        """
+        prefix = f"{self._service}/"
+        try:
+            listed = await self._stub.ListLeases(
+                pb.ListLeasesRequest(holder_prefix=prefix), timeout=_TIMEOUT_S, wait_for_ready=True
+            )
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "broker") from None
+        for lease in listed.leases:
+            if lease.materialised_mib:  # never used: the scheduler is about to pass it to us
+                log.get().info("released a leftover lease", lease=lease.lease_id)
+                await self.release(lease.lease_id)
+
+    async def keep(self, lease: pb.Lease, materialised_mib: Callable[[], int]) -> None:
+        """Renew `lease` for ever; returns only when it is lost and cannot be had again."""
+        while True:
+            await asyncio.sleep(_RENEW_EVERY_S)
+            try:
+                await self.adopt(lease.lease_id, materialised_mib())
+            except Fault as fault:
+                if fault.reason is Reason.LEASE_NOT_FOUND:
+                    regained = await self._again(lease)
+                    if regained is None:
+                        return
+                    lease = regained
+                else:
+                    await asyncio.sleep(_RETRY_S)
+
+    async def _again(self, lease: pb.Lease) -> pb.Lease | None:
+        request = pb.AcquireLeaseRequest(
+            holder=lease.holder,
+            device=lease.device,
+            kind=lease.kind,
+            tier=common_pb2.TIER_PAID,  # the memory is in use already
+            preferred_mib=lease.granted_mib,
+        )
+        try:
+            answer = await self._stub.AcquireLease(request, timeout=_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return None
+        return answer.lease if answer.HasField("lease") else None

@@ -1,0 +1,62 @@
+"""cohabit.models.v1.ModelService over a ModelHost: wire ↔ domain, nothing else."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
+
+from chassis.errors import Fault, Reason
+from hosting.broadcast import Fallen
+from hosting.host import ModelHost
+
+_HEARTBEAT_S = 5.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ModelServicer(rpc.ModelServiceServicer):
+    """The models of one service."""
+
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
+        return pb.ListModelsResponse(models=self._host.messages())
+
+    async def LoadModel(
+        self, request: pb.LoadModelRequest, context: Context
+    ) -> AsyncIterator[pb.LoadModelResponse]:
+        load = self._host.load(request.key, request.lease_id)
+        try:
+            async for instance in load:
+                yield pb.LoadModelResponse(instance=instance)
+        finally:
+            await load.aclose()  # type: ignore[attr-defined]
+
+    async def UnloadModel(
+        self, request: pb.UnloadModelRequest, context: Context
+    ) -> pb.UnloadModelResponse:
+        hosted = self._host.get(request.key)
+        named = request.instance_id
+        if named and (hosted.engine is None or hosted.engine.instance_id != named):
+            raise Fault(Reason.MODEL_NOT_FOUND, f"Model '{request.key}' has no instance '{named}'.")
+        model = await self._host.unload(request.key, request.drain_ms, force=request.force)
+        return pb.UnloadModelResponse(model=model)
+
+    async def WatchModels(
+        self, request: pb.WatchModelsRequest, context: Context
+    ) -> AsyncIterator[pb.WatchModelsResponse]:
+        heartbeat = pb.WatchModelsResponse(heartbeat=pb.WatchModelsResponse.Heartbeat())
+        with self._host.events.subscribe() as watcher:
+            snapshot = pb.WatchModelsResponse.Snapshot(models=self._host.messages())
+            yield pb.WatchModelsResponse(snapshot=snapshot)
+            while True:
+                try:
+                    event = await watcher.next(_HEARTBEAT_S)
+                except Fallen:
+                    return  # it comes back for a fresh snapshot
+                yield event or heartbeat

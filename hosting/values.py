@@ -1,0 +1,57 @@
+"""What a model service declares about its models, and where engines may listen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+class Kind(Enum):
+    """What a model does; values are those of cohabit.models.v1.ModelKind."""
+
+    LANGUAGE = 1
+    EMBEDDING = 2
+    RERANKER = 3
+    DIFFUSION = 4
+    MATTE = 5
+    TRANSCRIPTION = 6
+    SYNTHESIS = 7
+    UPSTREAM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One configured model, as its service describes it to hosting."""
+
+    key: str
+    kind: Kind
+    lane: str
+    resident_mib: int
+    peak_transient_mib: int = 0
+    places: int = 1
+    context_tokens: int = 0
+    family: str = ""
+    owner: str = ""
+    created_unix_ms: int = 0
+    modalities: tuple[str, ...] = ("text",)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Passed to the engine process as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHome:
+    """Where the engines of one service live."""
+
+    service: str
+    """Prefix of lease holders, e.g. "llm"."""
+    module: str
+    """Engine processes run `python -P -m <module>`."""
+    run_dir: Path
+    log_level: str
+    ports: tuple[int, int] | None = None
+    """Over TCP: first and last port engines may take; None: Unix sockets in run_dir."""
+    host: str = "127.0.0.1"
+    """Over TCP: the address engines bind and are dialled at."""
+    load_timeout_s: float = 600.0
+    stop_timeout_s: float = 4.0

@@ -29,10 +29,19 @@ class Context(Generic[C]):
     document: config.Document
 
 
-def run_service(name: str, kind: type[C], start: Callable[[Context[C]], Awaitable[None]]) -> None:
-    """Read the configuration (exit 2 if it is wrong), then run `start` on uvloop to its end."""
+def run_service(
+    name: str,
+    kind: type[C],
+    start: Callable[[Context[C]], Awaitable[None]],
+    *,
+    module: str | None = None,
+) -> None:
+    """Read the configuration (exit 2 if it is wrong), then run `start` on uvloop to its end.
+
+    `module` is what stands after `python -m`; default `services.<name>`.
+    """
     die_with_parent()
-    parser = argparse.ArgumentParser(prog=f"python -m services.{name}")
+    parser = argparse.ArgumentParser(prog=f"python -m {module or f'services.{name}'}")
     parser.add_argument("--config", type=Path, default=None, help="cohabit.yaml to use")
     path = parser.parse_args().config
     try:

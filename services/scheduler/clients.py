@@ -1,0 +1,238 @@
+"""Calls of the scheduler to broker, model services and engines, in domain terms."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+import grpc
+from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2, models_pb2_grpc
+
+from chassis.channel import open_channel
+from chassis.errors import Fault, Reason
+from chassis.status import fault_of
+from services.scheduler.core.values import ModelFacts, State, Tier
+
+_TIMEOUT_S = 5.0
+_SILENCE_S = 20.0
+"""A watch that says nothing for this long is dead; the contract promises one event in 10 s."""
+_MOST_ENGINES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The broker's normal no."""
+
+    never: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All models of a service, and the permits that run there (→ model)."""
+
+    models: tuple[models_pb2.Model, ...]
+    running: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One model changed."""
+
+    model: models_pb2.Model
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One model is configured no more."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PermitMoved:
+    """Work under a permit began or ended."""
+
+    permit_id: str
+    model: str
+    started: bool
+
+
+Report = Everything | Changed | Removed | PermitMoved
+
+
+class Broker:
+    """Leases for loads."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = open_channel(address)
+        self._stub: broker_pb2_grpc.BrokerServiceAsyncStub = broker_pb2_grpc.BrokerServiceStub(
+            self._channel
+        )
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+    async def acquire(self, holder: str, mib: int, tier: Tier) -> str | Denied:
+        """A lease id, or the reason why there is none. Raises Fault."""
+        request = broker_pb2.AcquireLeaseRequest(
+            holder=holder,
+            kind=broker_pb2.LEASE_KIND_RESIDENT,
+            tier=common_pb2.Tier.ValueType(tier.value),
+            preferred_mib=mib,
+        )
+        try:
+            answer = await self._stub.AcquireLease(request, timeout=_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "broker") from None
+        if answer.HasField("lease"):
+            return answer.lease.lease_id
+        return Denied(answer.denial.reason == "never_fits", answer.denial.message)
+
+    async def release(self, lease_id: str) -> None:
+        """Give a lease back that nobody took over. Raises Fault."""
+        request = broker_pb2.ReleaseLeaseRequest(lease_id=lease_id)
+        try:
+            await self._stub.ReleaseLease(request, timeout=_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "broker") from None
+
+
+class Worker:
+    """One model service."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self._channel = open_channel(address)
+        self._stub: models_pb2_grpc.ModelServiceAsyncStub = models_pb2_grpc.ModelServiceStub(
+            self._channel
+        )
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+    async def watch(self) -> AsyncIterator[Report]:
+        """Everything, then every change. Raises Fault when the service goes away."""
+        call = self._stub.WatchModels(models_pb2.WatchModelsRequest(), wait_for_ready=True)
+        try:
+            while True:
+                async with asyncio.timeout(_SILENCE_S):
+                    event = await call.read()
+                if not isinstance(event, models_pb2.WatchModelsResponse):
+                    return  # the service closed the stream
+                if (report := _report(event)) is not None:
+                    yield report
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, self.name) from None
+        except TimeoutError:
+            silent = f"The {self.name} service fell silent."
+            raise Fault(Reason.SERVICE_UNAVAILABLE, silent) from None
+        finally:
+            call.cancel()
+
+    async def load(self, key: str, lease_id: str) -> None:
+        """Have a model loaded; returns when it is READY. Raises Fault."""
+        call = self._stub.LoadModel(models_pb2.LoadModelRequest(key=key, lease_id=lease_id))
+        try:
+            async for _ in call:
+                pass
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, self.name) from None
+        finally:
+            call.cancel()
+
+    async def unload(self, key: str, drain_ms: int, *, force: bool) -> None:
+        """Have a model unloaded; returns when its memory is back. Raises Fault."""
+        request = models_pb2.UnloadModelRequest(key=key, drain_ms=drain_ms, force=force)
+        timeout_s = (drain_ms or 30_000) / 1000 + 30.0
+        try:
+            await self._stub.UnloadModel(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, self.name) from None
+
+
+class Engines:
+    """Channels to engines, by address; the least recently used are closed."""
+
+    def __init__(self) -> None:
+        self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
+
+    async def close(self) -> None:
+        """Close every channel."""
+        while self._channels:
+            _, channel = self._channels.popitem()
+            await channel.close()
+
+    async def revoke(self, address: str, permit_id: str, *, only_if_not_started: bool) -> bool:
+        """Make a permit worthless. True: its work runs on (`only_if_not_started`).
+
+        An engine that does not answer has ended, and its work with it. Raises Fault when it
+        answers anything else.
+        """
+        stub: models_pb2_grpc.EngineServiceAsyncStub = models_pb2_grpc.EngineServiceStub(
+            await self._channel(address)
+        )
+        request = models_pb2.RevokePermitRequest(
+            permit_id=permit_id, only_if_not_started=only_if_not_started
+        )
+        try:
+            return (await stub.RevokePermit(request, timeout=_TIMEOUT_S)).running
+        except grpc.aio.AioRpcError as error:
+            fault = fault_of(error, "engine")
+            if fault.reason is Reason.SERVICE_UNAVAILABLE:
+                return False
+            raise fault from None
+
+    async def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            self._channels[address] = open_channel(address)
+            if len(self._channels) > _MOST_ENGINES:
+                _, oldest = self._channels.popitem(last=False)
+                await oldest.close()
+        self._channels.move_to_end(address)
+        return self._channels[address]
+
+
+def facts_of(model: models_pb2.Model) -> ModelFacts:
+    """A reported model in the core's words."""
+    instance = model.instances[0] if model.instances else models_pb2.Instance()
+    return ModelFacts(
+        key=model.key,
+        lane=model.lane,
+        state=State(model.state),
+        resident_mib=model.footprint.resident_mib,
+        places=instance.places,
+        address=instance.address,
+        instance_id=instance.instance_id,
+        progress=instance.load_progress,
+        retry_at_ms=model.failure.retry_at_unix_ms,
+        failure=model.failure.message,
+    )
+
+
+def _report(event: models_pb2.WatchModelsResponse) -> Report | None:
+    match event.WhichOneof("event"):
+        case "snapshot":
+            models = tuple(event.snapshot.models)
+            return Everything(models, _running(models))
+        case "model":
+            return Changed(event.model)
+        case "removed_key":
+            return Removed(event.removed_key)
+        case "permit":
+            started = event.permit.phase == models_pb2.PermitChange.PHASE_STARTED
+            return PermitMoved(event.permit.permit_id, event.permit.model_key, started)
+    return None
+
+
+def _running(models: Iterable[models_pb2.Model]) -> dict[str, str]:
+    return {
+        permit_id: model.key
+        for model in models
+        for instance in model.instances
+        for permit_id in instance.running_permit_ids
+    }

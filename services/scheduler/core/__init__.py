@@ -1,0 +1,1 @@
+"""Pure decisions of the scheduler: `scheduler` holds the events, the others its parts."""

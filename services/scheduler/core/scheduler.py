@@ -1,0 +1,432 @@
+"""Who runs next and who lives on the card. Pure: event and now in, effects out as data.
+
+Every public method is one event. It changes the state in place and returns the effects that the
+shell has to perform. Each ends in the same decision:
+
+1.  Permits. Tiers from the highest; within a tier, first come first served over all models that
+    are READY with a free place.
+    1a. A waiter whose own model is not READY, or has no free place, stands aside: it holds up
+        nobody else.
+    1b. The first one that lacks permits stops the scan: nobody overtakes it with a cheaper
+        request, in its tier or below.
+    1c. Background starts only when nothing else runs or waits.
+2.  Residency. Models that are COLD and waited for, the most urgent waiter first.
+    2a. A lease is asked for before anything is loaded. One question at a time is open.
+    2b. Granted: load. Refused for ever: its waiters are refused.
+    2c. Refused for now: the least recently used idle model is unloaded, and the lease asked for
+        again when that memory has come back. Idle means: nothing runs on it, and nobody more
+        urgent waits for it.
+    2d. Nothing idle: ask again when something ended, or after `_ASK_AGAIN_MS`.
+3.  A model that FAILED refuses its waiters at once, with the time until it may be tried again; if
+    that time is now, it counts as COLD.
+
+The life of a permit: granted → (its engine saw it) → stream closed and engine done → free. The
+core never guesses: it asks the engine (`AskEngine`) whenever the two do not agree.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from services.scheduler.core import residency
+from services.scheduler.core.alarms import Alarm, Alarms
+from services.scheduler.core.queue import WaitingRoom
+from services.scheduler.core.state import Model, Permit
+from services.scheduler.core.values import (
+    AskEngine,
+    AskLease,
+    Cause,
+    Effect,
+    Grant,
+    Lane,
+    Loading,
+    ModelFacts,
+    Queued,
+    Refuse,
+    Request,
+    ReturnLease,
+    StartLoad,
+    StartUnload,
+    State,
+    Tier,
+)
+
+_ASK_AGAIN_MS = 500
+_RETRY_AFTER_MS = 1_000
+_REMEMBERED = 10_000
+
+
+@dataclass(slots=True)
+class SchedulerCore:
+    """The state and every event of the scheduler."""
+
+    permits_total: int
+    lane_of: Callable[[str], Lane]
+    queue_limit: int
+    use_within_ms: int
+    models: dict[str, Model] = field(default_factory=dict)
+    permits: dict[str, Permit] = field(default_factory=dict)
+    room: WaitingRoom = field(default_factory=WaitingRoom)
+    in_use: int = 0
+    reconciled: bool = False
+    _requests: dict[str, Request] = field(default_factory=dict)
+    _alarms: Alarms = field(default_factory=Alarms)
+    _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """Permits that are over: a late report must not bring them back."""
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def arrive(self, now_ms: int, request: Request) -> list[Effect]:
+        """A request asks to run."""
+        model = self.models.get(request.model)
+        if model is None and self.reconciled:
+            return [Refuse(request.permit_id, Cause.MODEL_NOT_FOUND, request.model)]
+        if model is not None and (wait_ms := model.cooling_ms(now_ms)):
+            return [Refuse(request.permit_id, Cause.MODEL_FAILED, model.facts.failure, wait_ms)]
+        if self.room.waiting(request.tier) >= self.queue_limit:
+            detail = f"{self.queue_limit}"
+            return [Refuse(request.permit_id, Cause.QUEUE_FULL, detail, _RETRY_AFTER_MS)]
+        if request.try_acquire and any(self.room.waiting(t) for t in Tier if t >= request.tier):
+            return [Refuse(request.permit_id, Cause.SATURATED, "", _RETRY_AFTER_MS)]
+        self._requests[request.permit_id] = request
+        self.room.add(request)
+        wait_ms = self.lane_for(request).wait_ms
+        self._alarms.set(request.arrived_ms + wait_ms, Alarm.WAITED, request.permit_id)
+        effects = self._decide(now_ms)
+        if request.permit_id in self.room:
+            if request.try_acquire:
+                self._forget(request)
+                return [*effects, Refuse(request.permit_id, Cause.SATURATED, "", _RETRY_AFTER_MS)]
+            effects.append(Queued(request.permit_id, self.position(request)))
+        return effects
+
+    def leave(self, now_ms: int, permit_id: str) -> list[Effect]:
+        """The caller's stream is closed, whatever it was doing."""
+        request = self._requests.get(permit_id)
+        if request is not None and permit_id in self.room:
+            self._forget(request)
+            return self._decide(now_ms)
+        permit = self.permits.get(permit_id)
+        if permit is None:
+            return []
+        permit.stream_closed = True
+        return self._settle(now_ms, permit)
+
+    # -- permits -----------------------------------------------------------------------------
+
+    def permit_started(self, now_ms: int, permit_id: str, model: str) -> list[Effect]:
+        """An engine took a request in. One we do not know ran before our restart."""
+        if permit := self.permits.get(permit_id):
+            permit.seen = True
+        elif permit_id not in self._gone:
+            self._adopt(now_ms, permit_id, model)
+        return []
+
+    def permit_over(self, now_ms: int, permit_id: str) -> list[Effect]:
+        """An engine says that nothing runs under the permit, nor ever will."""
+        permit = self.permits.get(permit_id)
+        if permit is None:
+            return []
+        permit.engine_over = True
+        if permit.adopted:
+            return self._release(now_ms, permit)
+        if not permit.stream_closed and not permit.seen:
+            # Only a lapsed grant is asked about while its stream is open.
+            lapsed = Refuse(permit_id, Cause.GRANT_LAPSED, "", 0)
+            return [lapsed, *self._release(now_ms, permit)]
+        return self._settle(now_ms, permit)
+
+    def permit_runs(self, permit_id: str) -> list[Effect]:
+        """The engine was asked about an unused grant, and it is in use."""
+        if permit := self.permits.get(permit_id):
+            permit.seen = True
+        return []
+
+    # -- models ------------------------------------------------------------------------------
+
+    def model_changed(self, now_ms: int, facts: ModelFacts) -> list[Effect]:
+        """A model service reports a model."""
+        model = self.models.setdefault(facts.key, Model(facts))
+        before, model.facts, model.reachable = model.facts, facts, True
+        if facts.state is not State.COLD:
+            model.starting = False
+        if facts.state is not State.READY and facts.state is not State.DRAINING:
+            model.leaving = False
+        effects: list[Effect] = []
+        if facts.state is State.READY and before.state is not State.READY:
+            model.last_used_ms = now_ms
+        if facts.state is State.LOADING:
+            effects += [
+                Loading(r.permit_id, facts.key, facts.progress) for r in self.room.of(facts.key)
+            ]
+        if facts.state in (State.COLD, State.FAILED) and before.state is not facts.state:
+            self._memory_may_be_back()
+        effects += self._refuse_failed(now_ms, model)
+        return effects + self._decide(now_ms)
+
+    def snapshot(
+        self, now_ms: int, facts: Iterable[ModelFacts], running: Mapping[str, str], known: set[str]
+    ) -> list[Effect]:
+        """A model service reports everything: its models, and the permits that run (→ model).
+
+        `known` are the keys this service reported before: those it no longer has are removed, and
+        permits of ours on its models that it does not list are over, if it had seen them.
+        """
+        effects: list[Effect] = []
+        present = set()
+        for item in facts:
+            present.add(item.key)
+            effects += self.model_changed(now_ms, item)
+        for permit_id, model in running.items():
+            effects += self.permit_started(now_ms, permit_id, model)
+        for permit in list(self.permits.values()):
+            if permit.model in present and permit.seen and permit.request.permit_id not in running:
+                effects += self.permit_over(now_ms, permit.request.permit_id)
+        for key in known - present:
+            effects += self.model_removed(now_ms, key)
+        return effects
+
+    def model_removed(self, now_ms: int, key: str) -> list[Effect]:
+        """A model is not configured any more."""
+        if self.models.pop(key, None) is None:
+            return []
+        effects: list[Effect] = []
+        for request in self.room.of(key):
+            self._forget(request)
+            effects.append(Refuse(request.permit_id, Cause.MODEL_NOT_FOUND, key))
+        return effects + self._decide(now_ms)
+
+    def worker_lost(self, keys: Iterable[str]) -> None:
+        """The service of these models does not answer: nothing is granted or loaded there."""
+        for key in keys:
+            if model := self.models.get(key):
+                model.reachable = model.starting = model.leaving = False
+
+    def lease_granted(self, now_ms: int, key: str, lease_id: str) -> list[Effect]:
+        """The broker granted a model's memory."""
+        model = self.models.get(key)
+        if model is None or not model.reachable or self.room.first(key) is None:
+            if model is not None:
+                model.asking = False
+            return [ReturnLease(lease_id), *self._decide(now_ms)]
+        model.asking, model.starting = False, True
+        return [StartLoad(key, lease_id)]
+
+    def lease_denied(self, now_ms: int, key: str, *, never: bool, detail: str) -> list[Effect]:
+        """The broker refused a model's memory, for now or for ever."""
+        model = self.models.get(key)
+        if model is None:
+            return []
+        model.asking = False
+        if never:
+            return [
+                *self._refuse_all(key, Cause.NEVER_FITS, detail, None),
+                *self._decide(now_ms),
+            ]
+        model.ask_again_ms = now_ms + _ASK_AGAIN_MS
+        self._alarms.set(model.ask_again_ms, Alarm.LEASE, key)
+        if victim := residency.victim(key, self.models, self.room):
+            victim.leaving = True
+            return [StartUnload(victim.facts.key)]
+        return []
+
+    def load_ended(
+        self, now_ms: int, key: str, failure: str | None, retry_after_ms: int = 0
+    ) -> list[Effect]:
+        """A load that was started is over. With a `failure`, its waiters are told."""
+        model = self.models.get(key)
+        if model is None:
+            return []
+        model.starting = False
+        effects: list[Effect] = []
+        if failure is not None:
+            wait_ms = max(retry_after_ms, _RETRY_AFTER_MS)
+            effects += self._refuse_all(key, Cause.MODEL_FAILED, failure, wait_ms)
+        return effects + self._decide(now_ms)
+
+    def unload_ended(self, now_ms: int, key: str) -> list[Effect]:
+        """An unload was performed or refused; the model's reports say which."""
+        if model := self.models.get(key):
+            model.leaving = False
+        return self._decide(now_ms)
+
+    # -- time --------------------------------------------------------------------------------
+
+    def reconcile(self, now_ms: int) -> list[Effect]:
+        """Every engine has reported after our start, or had its time to: granting may begin."""
+        self.reconciled = True
+        effects: list[Effect] = []
+        for key in self.room.models() - self.models.keys():
+            effects += self._refuse_all(key, Cause.MODEL_NOT_FOUND, key, None)
+        return effects + self._decide(now_ms)
+
+    @property
+    def next_alarm_ms(self) -> int | None:
+        """When `tick` should be called next."""
+        return self._alarms.next_ms
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Time has passed: end what waited or ran too long, ask again for what was refused."""
+        effects: list[Effect] = []
+        for what, name in self._alarms.due(now_ms):
+            effects += self._ring(now_ms, what, name)
+        return effects + self._decide(now_ms)
+
+    def position(self, request: Request) -> int:
+        """Waiters of its tier and above that came before a request that has just arrived."""
+        return sum(self.room.waiting(t) for t in Tier if t >= request.tier) - 1
+
+    def queue_positions(self) -> list[Effect]:
+        """Everyone's place, for the sign of life that waiters get."""
+        return [Queued(r.permit_id, i) for i, r in enumerate(self.room.in_order())]
+
+    # -- the decision ------------------------------------------------------------------------
+
+    def _decide(self, now_ms: int) -> list[Effect]:
+        if not self.reconciled:
+            return []
+        effects = self._grant_permits(now_ms)
+        return effects + self._ask_for_leases(now_ms)
+
+    def _grant_permits(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for tier in reversed(Tier):
+            while (request := self._next_ready(tier)) is not None:
+                lane = self.lane_for(request)
+                cost = 0 if request.load_only else min(lane.cost, self.permits_total)
+                if cost > self.permits_total - self.in_use:
+                    return effects  # 1b
+                if tier is Tier.BACKGROUND and not request.load_only and self._anyone_else():
+                    return effects  # 1c
+                effects.append(self._grant(now_ms, request, lane, cost))
+        return effects
+
+    def _next_ready(self, tier: Tier) -> Request | None:
+        heads = [
+            head
+            for key in self.room.models()
+            if (head := self.room.head(tier, key)) and self._can_take(key, head[1])  # 1a
+        ]
+        return min(heads, key=lambda head: head[0])[1] if heads else None
+
+    def _can_take(self, key: str, request: Request) -> bool:
+        model = self.models.get(key)
+        if model is None or not model.serves:
+            return False
+        return request.load_only or model.running < model.facts.places
+
+    def _anyone_else(self) -> bool:
+        runs = any(p.request.tier is not Tier.BACKGROUND for p in self.permits.values())
+        return runs or any(self.room.waiting(t) for t in Tier if t is not Tier.BACKGROUND)
+
+    def _grant(self, now_ms: int, request: Request, lane: Lane, cost: int) -> Grant:
+        model = self.models[request.model]
+        model.last_used_ms = now_ms
+        self._forget(request)
+        if not request.load_only:
+            self._hold(Permit(request, cost, lane.name, request.model, model.facts.address, now_ms))
+            self._alarms.set(now_ms + self.use_within_ms, Alarm.UNUSED, request.permit_id)
+            self._alarms.set(now_ms + lane.max_run_ms, Alarm.RAN, request.permit_id)
+        return Grant(
+            request.permit_id,
+            request.model,
+            model.facts.address,
+            model.facts.instance_id,
+            waited_ms=now_ms - request.arrived_ms,
+            max_run_ms=lane.max_run_ms,
+        )
+
+    def _ask_for_leases(self, now_ms: int) -> list[Effect]:
+        wanted = residency.most_wanted(now_ms, self.models, self.room)
+        if wanted is None:
+            return []
+        key, tier = wanted
+        model = self.models[key]
+        model.asking = True
+        return [AskLease(key, model.facts.resident_mib, tier)]
+
+    # -- pieces ------------------------------------------------------------------------------
+
+    def _settle(self, now_ms: int, permit: Permit) -> list[Effect]:
+        """Free a permit whose stream is closed and whose engine is done; ask if it may not be."""
+        if not permit.stream_closed:
+            return []
+        if permit.engine_over:
+            return self._release(now_ms, permit)
+        return [AskEngine(permit.request.permit_id, permit.address, only_if_not_started=False)]
+
+    def _hold(self, permit: Permit) -> None:
+        self.permits[permit.request.permit_id] = permit
+        self.in_use += permit.cost
+        if model := self.models.get(permit.model):
+            model.running += 1
+
+    def _release(self, now_ms: int, permit: Permit) -> list[Effect]:
+        name = permit.request.permit_id
+        del self.permits[name]
+        self._alarms.cancel(Alarm.UNUSED, name)
+        self._alarms.cancel(Alarm.RAN, name)
+        self._gone[name] = None
+        if len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
+        self.in_use -= permit.cost
+        if model := self.models.get(permit.model):
+            model.running -= 1
+            model.last_used_ms = now_ms
+            if model.running == 0:
+                self._memory_may_be_back()
+        return self._decide(now_ms)
+
+    def _adopt(self, now_ms: int, permit_id: str, key: str) -> None:
+        model = self.models.get(key)
+        lane = self.lane_of(model.facts.lane if model else "")
+        request = Request(permit_id, key, Tier.FREE, now_ms, lane.name)
+        address = model.facts.address if model else ""
+        cost = min(lane.cost, self.permits_total)
+        adopted = Permit(request, cost, lane.name, key, address, now_ms, seen=True, adopted=True)
+        self._hold(adopted)
+        self._alarms.set(now_ms + lane.max_run_ms, Alarm.RAN, permit_id)
+
+    def _ring(self, now_ms: int, what: Alarm, name: str) -> list[Effect]:
+        if what is Alarm.WAITED:
+            self._forget(self._requests[name])
+            return [Refuse(name, Cause.ADMISSION_TIMEOUT, "", _RETRY_AFTER_MS)]
+        if what is Alarm.LEASE:
+            return []  # the decision that follows every event asks again
+        permit = self.permits[name]
+        if what is Alarm.UNUSED:
+            return [] if permit.seen else [AskEngine(name, permit.address, True)]
+        closing: list[Effect] = []
+        if not permit.stream_closed and not permit.adopted:
+            closing.append(Refuse(name, Cause.RUN_TOO_LONG, permit.lane))
+        permit.stream_closed = True
+        return closing + self._settle(now_ms, permit)
+
+    def _refuse_failed(self, now_ms: int, model: Model) -> list[Effect]:
+        wait_ms = model.cooling_ms(now_ms)
+        if not wait_ms:
+            return []
+        return self._refuse_all(model.facts.key, Cause.MODEL_FAILED, model.facts.failure, wait_ms)
+
+    def _refuse_all(
+        self, key: str, cause: Cause, detail: str, retry_after_ms: int | None
+    ) -> list[Effect]:
+        refused: list[Effect] = []
+        for request in self.room.of(key):
+            self._forget(request)
+            refused.append(Refuse(request.permit_id, cause, detail, retry_after_ms))
+        return refused
+
+    def _memory_may_be_back(self) -> None:
+        for model in self.models.values():
+            model.ask_again_ms = 0
+
+    def _forget(self, request: Request) -> None:
+        self.room.remove(request)
+        self._requests.pop(request.permit_id, None)
+        self._alarms.cancel(Alarm.WAITED, request.permit_id)
+
+    def lane_for(self, request: Request) -> Lane:
+        """The lane a request is charged to."""
+        model = self.models.get(request.model)
+        return self.lane_of(request.lane or (model.facts.lane if model else ""))

@@ -1,0 +1,194 @@
+"""cohabit.scheduler.v1.SchedulerService: wire ↔ domain, nothing else."""
+
+import math
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2
+from cohabit.scheduler.v1 import scheduler_pb2 as pb
+from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
+
+from chassis.errors import Fault, Reason, not_implemented
+from chassis.signing import Signer
+from services.scheduler.core.values import Cause, Grant, Loading, Queued, Refuse, Request, Tier
+from services.scheduler.shell import Notice, SchedulerShell, now_ms
+from services.scheduler.status import status_message
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_SENTENCES: dict[Cause, str] = {
+    Cause.MODEL_NOT_FOUND: "There is no model '{detail}'; ListModels says which there are.",
+    Cause.QUEUE_FULL: "{detail} requests of this tier are waiting already; try again later.",
+    Cause.SATURATED: "The device is busy and this request did not want to wait.",
+    Cause.ADMISSION_TIMEOUT: "The request waited longer than its lane allows; try again later.",
+    Cause.MODEL_FAILED: "The model cannot be loaded: {detail}",
+    Cause.NEVER_FITS: "The model needs more memory than the device can ever give: {detail}",
+    Cause.GRANT_LAPSED: "The grant was not used in time and has lapsed; ask again.",
+    Cause.RUN_TOO_LONG: "The request ran longer than lane '{detail}' allows and was ended.",
+}
+
+
+class SchedulerServicer(rpc.SchedulerServiceServicer):
+    """Translates for the shell."""
+
+    def __init__(self, shell: SchedulerShell, signer: Signer, use_within_ms: int) -> None:
+        self._shell = shell
+        self._signer = signer
+        self._use_within_ms = use_within_ms
+
+    async def Admit(
+        self, request: pb.AdmitRequest, context: Context
+    ) -> AsyncIterator[pb.AdmitResponse]:
+        admitted = _request(request, self._signer)
+        with self._shell.admit(admitted) as mailbox:
+            while True:
+                notice = await mailbox.get()
+                if isinstance(notice, Refuse):
+                    raise _fault(notice)
+                yield self._response(admitted, notice)
+
+    async def GetStatus(
+        self, request: pb.GetStatusRequest, context: Context
+    ) -> pb.GetStatusResponse:
+        return pb.GetStatusResponse(status=status_message(self._shell, now_ms()))
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
+        return pb.ListModelsResponse(models=self._shell.models())
+
+    async def LoadModel(
+        self, request: pb.LoadModelRequest, context: Context
+    ) -> AsyncIterator[pb.LoadModelResponse]:
+        tier = _tier(request.tier)
+        wanted = Request(_permit_id(), request.model, tier, now_ms(), load_only=True)
+        with self._shell.admit(wanted) as mailbox:
+            while True:
+                notice = await mailbox.get()
+                if isinstance(notice, Refuse):
+                    raise _fault(notice)
+                yield _load_response(notice)
+                if isinstance(notice, Grant):
+                    return
+
+    async def UnloadModel(
+        self, request: pb.UnloadModelRequest, context: Context
+    ) -> pb.UnloadModelResponse:
+        await self._shell.unload(request.model, request.drain_ms, force=request.force)
+        return pb.UnloadModelResponse()
+
+    async def WatchStatus(
+        self, request: pb.WatchStatusRequest, context: Context
+    ) -> AsyncIterator[pb.WatchStatusResponse]:
+        raise not_implemented("SchedulerService.WatchStatus")
+        yield  # makes this the generator that the contract asks for
+
+    async def Hold(
+        self, request: pb.HoldRequest, context: Context
+    ) -> AsyncIterator[pb.HoldResponse]:
+        raise not_implemented("SchedulerService.Hold")
+        yield
+
+    async def ReleaseHold(
+        self, request: pb.ReleaseHoldRequest, context: Context
+    ) -> pb.ReleaseHoldResponse:
+        raise not_implemented("SchedulerService.ReleaseHold")
+
+    async def PlanResidency(
+        self, request: pb.PlanResidencyRequest, context: Context
+    ) -> pb.PlanResidencyResponse:
+        raise not_implemented("SchedulerService.PlanResidency")
+
+    def _response(self, request: Request, notice: Notice) -> pb.AdmitResponse:
+        match notice:
+            case Queued(_, position):
+                token = self._signer.sign(f"{request.arrived_ms}")
+                queued = pb.AdmitResponse.Queued(position=position, resume_token=token)
+                return pb.AdmitResponse(queued=queued)
+            case Loading(_, model, progress):
+                loading = pb.AdmitResponse.Loading(model_key=model, progress=progress)
+                return pb.AdmitResponse(loading=loading)
+            case Grant():
+                return pb.AdmitResponse(granted=self._granted(notice))
+            case Refuse():
+                raise _fault(notice)
+
+    def _granted(self, grant: Grant) -> pb.AdmitResponse.Granted:
+        return pb.AdmitResponse.Granted(
+            permit_id=grant.permit_id,
+            address=grant.address,
+            model_key=grant.model,
+            instance_id=grant.instance_id,
+            queue_wait_ms=max(0, grant.waited_ms),
+            use_within_ms=self._use_within_ms,
+            max_run_ms=grant.max_run_ms,
+        )
+
+
+def _request(request: pb.AdmitRequest, signer: Signer) -> Request:
+    if not request.model:
+        raise Fault(Reason.INVALID_REQUEST, "Say which model to run: 'model' is empty.")
+    unbuilt: dict[str, Callable[[], bool]] = {
+        "A permit under a parent's (parent_permit_id)": lambda: bool(request.parent_permit_id),
+        "A lease for transient memory (preferred_transient_mib)": lambda: bool(
+            request.preferred_transient_mib or request.minimum_transient_mib
+        ),
+        "Fairness between keys (fairness_key)": lambda: bool(request.fairness_key),
+    }
+    for what, asked in unbuilt.items():
+        if asked():
+            raise not_implemented(what)
+    return Request(
+        permit_id=_permit_id(),
+        model=request.model,
+        tier=_tier(request.tier),
+        arrived_ms=_arrival(request.resume_token, signer),
+        lane=request.lane,
+        try_acquire=request.try_acquire,
+    )
+
+
+def _arrival(token: str, signer: Signer) -> int:
+    if not token:
+        return now_ms()
+    text = signer.check(token)
+    if text is None:
+        raise Fault(
+            Reason.INVALID_REQUEST,
+            "The resume_token is not one of this scheduler's; ask again without it.",
+        )
+    return min(int(text), now_ms())
+
+
+def _tier(tier: int) -> Tier:
+    if tier == common_pb2.TIER_UNSPECIFIED:
+        return Tier.FREE
+    try:
+        return Tier(tier)
+    except ValueError:
+        raise Fault(Reason.INVALID_REQUEST, f"There is no tier {tier}.") from None
+
+
+def _permit_id() -> str:
+    return secrets.token_urlsafe(16)
+
+
+def _fault(refusal: Refuse) -> Fault:
+    sentence = _SENTENCES[refusal.cause].format(detail=refusal.detail)
+    after = refusal.retry_after_ms
+    return Fault(
+        Reason(refusal.cause.value),
+        sentence,
+        retry_after_s=None if after is None else math.ceil(after / 100) / 10,
+    )
+
+
+def _load_response(notice: Notice) -> pb.LoadModelResponse:
+    if isinstance(notice, Grant):
+        return pb.LoadModelResponse(state=models_pb2.MODEL_STATE_READY, progress=1.0)
+    if isinstance(notice, Loading):
+        return pb.LoadModelResponse(state=models_pb2.MODEL_STATE_LOADING, progress=notice.progress)
+    return pb.LoadModelResponse(state=models_pb2.MODEL_STATE_COLD)

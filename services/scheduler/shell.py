@@ -1,0 +1,300 @@
+"""The shell around the scheduler's core: feeds it events, performs its effects.
+
+Everything here runs on one event loop, and the core is only touched between two awaits: no lock
+is needed, and a request that can be granted is granted before `admit` returns.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cohabit.models.v1 import models_pb2
+
+from chassis import log
+from chassis.backoff import RECONNECT
+from chassis.errors import Fault, Reason
+from services.scheduler.clients import (
+    Broker,
+    Changed,
+    Denied,
+    Engines,
+    Everything,
+    PermitMoved,
+    Removed,
+    Report,
+    Worker,
+    facts_of,
+)
+from services.scheduler.core.scheduler import SchedulerCore
+from services.scheduler.core.values import (
+    AskEngine,
+    AskLease,
+    Effect,
+    Grant,
+    Loading,
+    Queued,
+    Refuse,
+    Request,
+    ReturnLease,
+    StartLoad,
+    StartUnload,
+)
+
+_SIGN_OF_LIFE_S = 5.0
+_MAILBOX = 64
+_NEVER_MS = 1 << 62
+
+Notice = Queued | Loading | Grant | Refuse
+
+
+class SchedulerShell:
+    """Owns the core, the clients and everybody who waits."""
+
+    def __init__(self, core: SchedulerCore, broker: Broker, workers: Iterable[Worker]) -> None:
+        self.core = core
+        self._broker = broker
+        self._engines = Engines()
+        self._workers = {worker.name: worker for worker in workers}
+        self._models: dict[str, dict[str, models_pb2.Model]] = {}
+        self._waiters: dict[str, asyncio.Queue[Notice]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = _NEVER_MS
+        self._reported: set[str] = set()
+        self.lost: set[str] = set(self._workers)
+
+    def start(self, reconcile_s: float) -> None:
+        """Begin to watch the model services; grant nothing before they have reported."""
+        for worker in self._workers.values():
+            self._spawn(self._watch(worker))
+        self._spawn(self._reconcile_after(reconcile_s))
+        self._spawn(self._show_life())
+
+    async def close(self) -> None:
+        """Stop watching and close every channel."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._broker.close()
+        await self._engines.close()
+        for worker in self._workers.values():
+            await worker.close()
+
+    # -- what servicers call -----------------------------------------------------------------
+
+    @contextmanager
+    def admit(self, request: Request) -> Iterator[asyncio.Queue[Notice]]:
+        """Queue a request; its notices arrive in the mailbox until the block ends."""
+        mailbox: asyncio.Queue[Notice] = asyncio.Queue(_MAILBOX)
+        self._waiters[request.permit_id] = mailbox
+        try:
+            self._perform(self.core.arrive(now_ms(), request))
+            yield mailbox
+        finally:
+            del self._waiters[request.permit_id]
+            self._perform(self.core.leave(now_ms(), request.permit_id))
+
+    def models(self) -> list[models_pb2.Model]:
+        """Every model that was reported, ordered by key."""
+        merged = {key: m for models in self._models.values() for key, m in models.items()}
+        return [merged[key] for key in sorted(merged)]
+
+    async def unload(self, key: str, drain_ms: int, *, force: bool) -> None:
+        """Unload a model because somebody says so. Raises Fault."""
+        worker = self._worker_of(key)
+        if worker is None:
+            raise Fault(Reason.MODEL_NOT_FOUND, f"There is no model '{key}'.")
+        model = self.core.models[key]
+        if model.running and not force:
+            raise Fault(
+                Reason.MODEL_BUSY,
+                f"Model '{key}' is running {model.running} request(s); wait, or use force.",
+                retry_after_s=1.0,
+            )
+        model.leaving = True
+        try:
+            await worker.unload(key, drain_ms, force=force)
+        finally:
+            self._perform(self.core.unload_ended(now_ms(), key))
+
+    # -- effects -----------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Queued() | Loading() | Grant() | Refuse():
+                    self._notify(effect)
+                case AskEngine():
+                    self._spawn(self._ask_engine(effect))
+                case AskLease():
+                    self._spawn(self._ask_lease(effect))
+                case ReturnLease():
+                    self._spawn(self._return_lease(effect.lease_id))
+                case StartLoad():
+                    self._spawn(self._load(effect))
+                case StartUnload():
+                    self._spawn(self._unload(effect))
+        self._set_alarm()
+
+    def _notify(self, notice: Notice) -> None:
+        mailbox = self._waiters.get(notice.permit_id)
+        if mailbox is None:
+            return
+        if mailbox.full() and isinstance(notice, Queued | Loading):
+            return  # news only; a reader this slow will get the next
+        if mailbox.full():
+            mailbox.get_nowait()
+        mailbox.put_nowait(notice)
+
+    async def _ask_engine(self, ask: AskEngine) -> None:
+        failures = 0
+        while ask.permit_id in self.core.permits:
+            try:
+                runs = await self._engines.revoke(
+                    ask.address, ask.permit_id, only_if_not_started=ask.only_if_not_started
+                )
+            except Fault as fault:
+                failures += 1
+                log.get().warning("engine does not say", permit=ask.permit_id, reason=fault.reason)
+                await asyncio.sleep(RECONNECT.delay_s(failures))
+                continue
+            if runs:
+                self._perform(self.core.permit_runs(ask.permit_id))
+            else:
+                self._perform(self.core.permit_over(now_ms(), ask.permit_id))
+            return
+
+    async def _ask_lease(self, ask: AskLease) -> None:
+        worker = self._worker_of(ask.model)
+        holder = f"{worker.name if worker else 'scheduler'}/{ask.model}"
+        try:
+            answer = await self._broker.acquire(holder, ask.resident_mib, ask.tier)
+        except Fault as fault:
+            answer = Denied(never=False, detail=fault.message)
+        if isinstance(answer, Denied):
+            log.get().info("lease denied", model=ask.model, why=answer.detail)
+            self._perform(
+                self.core.lease_denied(
+                    now_ms(), ask.model, never=answer.never, detail=answer.detail
+                )
+            )
+        else:
+            self._perform(self.core.lease_granted(now_ms(), ask.model, answer))
+
+    async def _return_lease(self, lease_id: str) -> None:
+        try:
+            await self._broker.release(lease_id)
+        except Fault as fault:  # its TTL ends it
+            log.get().warning("lease not returned", lease=lease_id, reason=fault.reason.value)
+
+    async def _load(self, start: StartLoad) -> None:
+        worker = self._worker_of(start.model)
+        failure: str | None = None
+        retry_ms = 0
+        try:
+            if worker is not None:
+                log.get().info("loading", model=start.model)
+                await worker.load(start.model, start.lease_id)
+        except Fault as fault:
+            await self._return_lease(start.lease_id)
+            # A service that went away takes no blame: its waiters wait for it to come back.
+            if fault.reason is not Reason.SERVICE_UNAVAILABLE:
+                failure, retry_ms = fault.message, round((fault.retry_after_s or 1.0) * 1000)
+        self._perform(self.core.load_ended(now_ms(), start.model, failure, retry_ms))
+
+    async def _unload(self, start: StartUnload) -> None:
+        log.get().info("unloading", model=start.model, why="idle, and its memory is wanted")
+        worker = self._worker_of(start.model)
+        try:
+            if worker is not None:
+                await worker.unload(start.model, 1_000, force=False)
+        except Fault as fault:
+            log.get().warning("unload failed", model=start.model, reason=fault.reason.value)
+        self._perform(self.core.unload_ended(now_ms(), start.model))
+
+    # -- events ------------------------------------------------------------------------------
+
+    async def _watch(self, worker: Worker) -> None:
+        failures = 0
+        while True:
+            reports = worker.watch()
+            try:
+                async for report in reports:
+                    failures = 0
+                    self._take(worker.name, report)
+            except Fault as fault:
+                log.get().info("worker lost", worker=worker.name, reason=fault.reason.value)
+            self.lost.add(worker.name)
+            self.core.worker_lost(self._models.get(worker.name, ()))
+            failures += 1
+            await asyncio.sleep(RECONNECT.delay_s(failures))
+
+    def _take(self, worker: str, report: Report) -> None:
+        now, models = now_ms(), self._models.setdefault(worker, {})
+        match report:
+            case Everything():
+                known = set(models)
+                models.clear()
+                models.update({m.key: m for m in report.models})
+                facts = [facts_of(m) for m in report.models]
+                self._perform(self.core.snapshot(now, facts, report.running, known))
+                self.lost.discard(worker)
+                self._has_reported(worker)
+            case Changed():
+                models[report.model.key] = report.model
+                self._perform(self.core.model_changed(now, facts_of(report.model)))
+            case Removed():
+                models.pop(report.key, None)
+                self._perform(self.core.model_removed(now, report.key))
+            case PermitMoved(permit_id, model, started):
+                if started:
+                    self._perform(self.core.permit_started(now, permit_id, model))
+                else:
+                    self._perform(self.core.permit_over(now, permit_id))
+
+    def _has_reported(self, worker: str) -> None:
+        self._reported.add(worker)
+        if not self.core.reconciled and self._reported >= set(self._workers):
+            self._perform(self.core.reconcile(now_ms()))
+
+    async def _reconcile_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if not self.core.reconciled:
+            self._perform(self.core.reconcile(now_ms()))
+
+    async def _show_life(self) -> None:
+        while True:
+            await asyncio.sleep(_SIGN_OF_LIFE_S)
+            self._perform(self.core.queue_positions())
+
+    def _set_alarm(self) -> None:
+        due = self.core.next_alarm_ms
+        if due is None or due >= self._alarm_ms:
+            return  # ringing too early does no harm, and most alarms are set for later
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_ms = due
+        delay_s = max(0, due - now_ms()) / 1000
+        self._alarm = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._alarm, self._alarm_ms = None, _NEVER_MS
+        self._perform(self.core.tick(now_ms()))
+
+    def _worker_of(self, key: str) -> Worker | None:
+        for name, models in self._models.items():
+            if key in models:
+                return self._workers[name]
+        return None
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def now_ms() -> int:
+    """The shell's clock: milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000

@@ -41,8 +41,9 @@ class Server:
 
     names: Sequence[str]
     drain_s: float = 8.0
-    grpc: grpc.aio.Server = field(init=False)
-    health: health.aio.HealthServicer = field(init=False)
+    # Quoted: by the time these are evaluated, the names are the fields of this class.
+    grpc: "grpc.aio.Server" = field(init=False)
+    health: "health.aio.HealthServicer" = field(init=False)
     closing: AsyncExitStack = field(init=False, default_factory=AsyncExitStack)
 
     def __post_init__(self) -> None:

@@ -93,6 +93,8 @@ async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:
     finally:
         loading.cancel()
         await process.server.stop()
+        # A load in progress sits on a thread that cannot be stopped; exiting frees everything.
+        os._exit(0)
 
 
 async def _load(process: EngineProcess, load: Loader) -> None:

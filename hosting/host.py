@@ -70,6 +70,10 @@ class ModelHost:
         """Every model as it stands, ordered by key."""
         return [model_message(self._models[key]) for key in sorted(self._models)]
 
+    def lease_ids(self) -> set[str]:
+        """The leases of the models that are loaded or loading."""
+        return {h.lease.lease_id for h in self._models.values() if h.lease is not None}
+
     async def load(self, key: str, lease_id: str) -> AsyncIterator[pb.Instance]:
         """Progress of a load until READY. Raises Fault LEASE_REQUIRED, MODEL_FAILED, ….
 

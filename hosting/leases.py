@@ -1,7 +1,7 @@
 """The leases of loaded models: adopted from the scheduler, renewed while the engine lives."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import grpc
 from cohabit.broker.v1 import broker_pb2 as pb
@@ -48,10 +48,11 @@ class LeaseBook:
         except grpc.aio.AioRpcError as error:
             log.get().warning("release failed", lease=lease_id, code=error.code().name)
 
-    async def release_leftovers(self) -> None:
+    async def release_leftovers(self, living: Callable[[], Collection[str]]) -> None:
         """Release what an earlier life of this service held: its engines died with it.
 
-        Raises Fault when the broker does not answer.
+        Waits for the broker; `living` says which leases this life holds by then. Raises Fault
+        when the broker does not answer.
         """
         prefix = f"{self._service}/"
         try:
@@ -61,7 +62,8 @@ class LeaseBook:
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
         for lease in listed.leases:
-            if lease.materialised_mib:  # never used: the scheduler is about to pass it to us
+            # One that was never used may be on its way from the scheduler to us.
+            if lease.materialised_mib and lease.lease_id not in living():
                 log.get().info("released a leftover lease", lease=lease.lease_id)
                 await self.release(lease.lease_id)
 

@@ -1,0 +1,69 @@
+"""Wiring of the language model service: config → host → server."""
+
+import asyncio
+
+from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.models.v1 import models_pb2, models_pb2_grpc
+
+from chassis import log
+from chassis.backoff import RECONNECT
+from chassis.errors import Fault
+from chassis.main import Context, run_service
+from chassis.server import Server, run, service_name
+from hosting.host import ModelHost
+from hosting.leases import LeaseBook
+from hosting.servicer import ModelServicer
+from hosting.values import EngineHome
+from services.llm.catalog import model_spec
+from services.llm.clients import Scheduler
+from services.llm.config import LlmConfig
+from services.llm.servicer import LanguageModelServicer
+
+
+async def start(context: Context[LlmConfig]) -> None:
+    """Serve ModelService and LanguageModelService until told to stop."""
+    house, own = context.house, context.own
+    home = EngineHome(
+        service="llm",
+        module="services.llm.engine_main",
+        run_dir=house.run_dir,
+        log_level=house.log_level,
+        ports=own.engine_ports,
+        host=own.engine_host,
+        load_timeout_s=own.load_timeout_s,
+    )
+    leases = LeaseBook(house.address_of("broker"), "llm")
+    specs = [model_spec(key, model, house.models_dir) for key, model in own.models.items()]
+    host = ModelHost(home, specs, leases)
+    scheduler = Scheduler(house.address_of("scheduler"))
+    names = (
+        service_name(models_pb2, "ModelService"),
+        service_name(llm_pb2, "LanguageModelService"),
+    )
+    server = Server(names, drain_s=2.0)
+    for closing in (leases.close, scheduler.close, host.close):
+        server.closing.push_async_callback(closing)
+    models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
+    llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
+        LanguageModelServicer(host, scheduler), server.grpc
+    )
+    tidying = asyncio.create_task(_release_leftovers(leases, host))
+    server.closing.callback(tidying.cancel)
+    await run(server, house.listen_of("llm"))
+
+
+async def _release_leftovers(leases: LeaseBook, host: ModelHost) -> None:
+    failures = 0
+    while True:
+        try:
+            await leases.release_leftovers(host.lease_ids)
+        except Fault as fault:
+            failures += 1
+            log.get().debug("broker not there yet", reason=fault.reason.value)
+            await asyncio.sleep(RECONNECT.delay_s(failures))
+        else:
+            return
+
+
+if __name__ == "__main__":
+    run_service("llm", LlmConfig, start)

@@ -1,0 +1,57 @@
+"""LanguageModelService of one engine process: one model, and a permit for every request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from cohabit.llm.v1 import llm_pb2 as pb
+from cohabit.llm.v1 import llm_pb2_grpc as rpc
+
+from chassis.errors import Fault, Reason, not_implemented
+from hosting.engine_side import EngineProcess, permit_of
+from services.llm.engine import Engine
+from services.llm.wire import params_of, prompt_of, response_of
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class EngineServicer(rpc.LanguageModelServiceServicer):
+    """wire ↔ Engine."""
+
+    def __init__(self, process: EngineProcess, engine: Engine) -> None:
+        self._process = process
+        self._engine = engine
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        async with self._process.permits.use(permit_of(context)):
+            self._check_model(request.model)
+            answer = self._engine.generate(prompt_of(request), params_of(request))
+            async with aclosing(answer) as chunks:
+                async for chunk in chunks:
+                    yield response_of(chunk)
+
+    async def CountTokens(
+        self, request: pb.CountTokensRequest, context: Context
+    ) -> pb.CountTokensResponse:
+        self._check_model(request.model)
+        tokens = await asyncio.to_thread(self._engine.count_tokens, prompt_of(request))
+        return pb.CountTokensResponse(
+            tokens=tokens, context_tokens=self._engine.facts.context_tokens
+        )
+
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        raise not_implemented("LanguageModelService.Embed")
+
+    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
+        raise not_implemented("LanguageModelService.Rerank")
+
+    def _check_model(self, asked: str) -> None:
+        mine = self._process.birth.key
+        if asked != mine:
+            raise Fault(
+                Reason.MODEL_NOT_FOUND, f"This engine runs '{mine}', not '{asked}'; ask for that."
+            )

@@ -1,0 +1,49 @@
+"""LanguageModelService of the model service, for people who call it directly.
+
+It offers what its engines offer, for all its models, and obtains the permit itself.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from cohabit.llm.v1 import llm_pb2 as pb
+from cohabit.llm.v1 import llm_pb2_grpc as rpc
+
+from chassis.errors import not_implemented
+from hosting.core import State
+from hosting.host import ModelHost
+from services.llm.clients import Scheduler, count_tokens
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class LanguageModelServicer(rpc.LanguageModelServiceServicer):
+    """Admits, then relays."""
+
+    def __init__(self, host: ModelHost, scheduler: Scheduler) -> None:
+        self._host = host
+        self._scheduler = scheduler
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        self._host.get(request.model)
+        async with aclosing(self._scheduler.generate(request)) as answer:
+            async for message in answer:
+                yield message
+
+    async def CountTokens(
+        self, request: pb.CountTokensRequest, context: Context
+    ) -> pb.CountTokensResponse:
+        hosted = self._host.get(request.model)
+        if hosted.engine is None or hosted.life.state is not State.READY:
+            raise not_implemented("Counting the tokens of a model that is not loaded")
+        return await count_tokens(hosted.engine.address, request)
+
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        raise not_implemented("LanguageModelService.Embed")
+
+    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
+        raise not_implemented("LanguageModelService.Rerank")

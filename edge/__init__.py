@@ -1,0 +1,1 @@
+"""HTTP and SSE in, gRPC out: the dialects clients speak. Decides nothing about who runs."""

@@ -1,0 +1,129 @@
+"""What happens around every request: its id in and out, one log line, metrics.
+
+Pure ASGI, and the outermost layer, so that it sees every answer, error pages included. Never
+logged: header values, bodies, query strings.
+"""
+
+import re
+import time
+import uuid
+
+from prometheus_client import Counter, Gauge, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chassis import log
+
+REQUEST_ID_HEADER = b"x-request-id"
+_MOST_ID_CHARS = 128
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+_CLIENT_GONE = 499
+
+REQUESTS = Counter("cohabit_http_requests_total", "Finished HTTP requests.", ["route", "status"])
+SECONDS = Histogram(
+    "cohabit_http_request_seconds",
+    "Duration of HTTP requests, to the last byte.",
+    ["route"],
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
+)
+FIRST_EVENT_SECONDS = Histogram(
+    "cohabit_http_first_event_seconds",
+    "Time to the first event of a stream.",
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
+)
+OPEN = Gauge("cohabit_http_open_requests", "HTTP requests in progress.")
+
+
+class Access:
+    """Wraps the whole application."""
+
+    def __init__(self, app: ASGIApp, *, write_log: bool) -> None:
+        self._app = app
+        self._write_log = write_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request with its id set."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = _Request(scope, send)
+        log.request_id.set(request.id)
+        OPEN.inc()
+        try:
+            await self._app(scope, receive, request.send)
+        except Exception as error:
+            # The application has answered it already (or the stream is cut: nothing more to say).
+            log.get().error("bug", exc_info=error)
+        finally:
+            OPEN.dec()
+            request.count()
+            if self._write_log:
+                request.log()
+
+
+class _Request:
+    """What is to be told of one request."""
+
+    __slots__ = ("_began", "_bytes", "_done", "_first_event_s", "_scope", "_send", "_status", "id")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.id = request_id_of(scope)
+        self._scope, self._send = scope, send
+        self._began = time.monotonic()
+        self._status, self._bytes, self._done = 0, 0, False
+        self._first_event_s: float | None = None
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on, noting what it says."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            message["headers"] = [
+                *message.get("headers", ()),
+                (REQUEST_ID_HEADER, self.id.encode("ascii")),
+            ]
+        elif message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            self._bytes += len(body)
+            self._done = not message.get("more_body", False)
+            if self._first_event_s is None and body[:5] == b"data:":
+                self._first_event_s = time.monotonic() - self._began
+        await self._send(message)
+
+    def count(self) -> None:
+        """Tell Prometheus."""
+        route = self._route()
+        REQUESTS.labels(route, str(self._outcome())).inc()
+        SECONDS.labels(route).observe(time.monotonic() - self._began)
+        if self._first_event_s is not None:
+            FIRST_EVENT_SECONDS.observe(self._first_event_s)
+
+    def log(self) -> None:
+        """Write the line."""
+        first = self._first_event_s
+        told = {} if first is None else {"ttft_ms": round(first * 1000, 1)}
+        log.get().info(
+            "request",
+            method=self._scope["method"],
+            route=self._route(),
+            status=self._outcome(),
+            ms=round((time.monotonic() - self._began) * 1000, 1),
+            bytes=self._bytes,
+            **told,
+        )
+
+    def _outcome(self) -> int:
+        # A stream that was cut short began with 200; what ended it was its client.
+        return self._status if self._done else _CLIENT_GONE
+
+    def _route(self) -> str:
+        # The template, never the path: paths are without bound and may hold what callers typed.
+        route = self._scope.get("route")
+        return str(getattr(route, "path", "-"))
+
+
+def request_id_of(scope: Scope) -> str:
+    """The caller's id for the request, made safe to log and to send on; a new one without."""
+    for name, value in scope["headers"]:
+        if name == REQUEST_ID_HEADER:
+            text = _UNPRINTABLE.sub("", value.decode("latin-1"))[:_MOST_ID_CHARS].strip()
+            return text or uuid.uuid4().hex
+    return uuid.uuid4().hex

@@ -1,0 +1,121 @@
+"""POST /v1/chat/completions: from the body to the last event. The dialect is next door.
+
+A raw ASGI endpoint: parsing and answering are all that a request pays for.
+"""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+
+from cohabit.llm.v1 import llm_pb2
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from chassis.errors import Fault, Reason
+from edge import chat_request, errors
+from edge.admission import Admission, Ask, Generated, Loading, Queued, engine_crashed
+from edge.body import Bodies
+from edge.chat_request import ChatRequest
+from edge.chat_response import Collected, Stream
+from edge.disconnect import while_connected
+from edge.sse import Note, Patience, Source, stream_events
+from edge.tier import TierRule
+
+
+class Door:
+    """Bounds how many requests for a model are in progress."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.inside = 0
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Be one of them until the block ends. Raises Fault when there are too many."""
+        if self.inside >= self._limit:
+            message = f"{self._limit} requests are open already; try again shortly."
+            raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChatEndpoint:
+    """The route's ASGI application."""
+
+    admission: Admission
+    bodies: Bodies
+    door: Door
+    tiers: TierRule
+    patience: Patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises Fault before the first byte."""
+        request = Request(scope, receive)
+        with self.door.enter(), self.bodies.room() as room:
+            tier = self.tiers.of(request.headers)
+            chat = chat_request.parse(await room.read(request))
+            ask = Ask(chat.model, tier, chat.generate.max_tokens)
+            events = self._events(ask, chat)
+            if chat.stream:
+                source = _as_sse(events, chat)
+                await stream_events(source, self.patience, receive, send)
+                return
+            body = await while_connected(receive, _as_body(events, chat))
+            await Response(body, media_type="application/json")(scope, receive, send)
+
+    async def _events(self, ask: Ask, chat: ChatRequest) -> AsyncGenerator[Generated, None]:
+        try:
+            async with aclosing(self.admission.generate(ask, chat.generate)) as events:
+                async for event in events:
+                    yield event
+        except Fault as fault:
+            if fault.reason is Reason.MODEL_NOT_FOUND:
+                raise errors.model_not_found(chat.model) from None
+            raise
+
+
+async def _as_sse(events: AsyncGenerator[Generated, None], chat: ChatRequest) -> Source:
+    stream = Stream(_new_id(), int(time.time()), chat.model, include_usage=chat.include_usage)
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, llm_pb2.GenerateResponse):
+                if event.HasField("prefill"):
+                    yield Note(f"reading the prompt, {_done(event.prefill)}")
+                yield stream.feed(event)
+            else:
+                yield _note(event)
+    if stream.finish is None:
+        raise engine_crashed()
+    yield stream.end()
+
+
+async def _as_body(events: AsyncGenerator[Generated, None], chat: ChatRequest) -> bytes:
+    collected = Collected()
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, llm_pb2.GenerateResponse):
+                collected.feed(event)
+    if collected.finish is None:
+        raise engine_crashed()
+    return collected.body(_new_id(), int(time.time()), chat.model)
+
+
+def _note(event: Queued | Loading) -> Note:
+    if isinstance(event, Queued):
+        return Note(f"queued behind {event.position}")
+    return Note(f"loading the model, {event.progress:.0%}")
+
+
+def _done(prefill: llm_pb2.PrefillProgress) -> str:
+    return f"{prefill.done_tokens} of {prefill.total_tokens} tokens"
+
+
+def _new_id() -> str:
+    return f"chatcmpl-{uuid.uuid4().hex}"

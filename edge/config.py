@@ -1,0 +1,76 @@
+"""The `edge` section of the configuration: where it listens, and the bounds it keeps."""
+
+import ipaddress
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from chassis.config import Section
+
+TierName = Literal["background", "free", "sub", "paid"]
+
+_Seconds = Annotated[float, Field(gt=0, strict=False)]
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class EdgeConfig(Section):
+    """How the edge listens and what it bounds."""
+
+    listen: str = "127.0.0.1:8080"
+    """host:port; a loopback address, because there are no keys that could tell callers apart."""
+    default_tier: TierName = "free"
+    """Tier of a request that names none."""
+    open_tier_ceiling: TierName = "paid"
+    """The highest tier a caller without a key gets; a higher wish is lowered to it."""
+    keepalive_s: _Seconds = 10.0
+    """A silent stream gets an SSE comment this often."""
+    resume_s: _Seconds = 10.0
+    """How long a waiting call outlives the scheduler's absence."""
+    admit_answer_s: _Seconds = 10.0
+    """The scheduler says `queued`, `loading` or `granted` within this time, or is taken as gone."""
+    max_request_s: _Seconds = 3600.0
+    """Deadline of a request's gRPC calls, from first to last byte."""
+    body_s: _Seconds = 60.0
+    """A request's body arrives within this time."""
+    write_stall_s: _Seconds = 30.0
+    """A stream whose client takes nothing for this long is ended."""
+    drain_s: _Seconds = 8.0
+    """Time running answers get when the process is told to stop."""
+    max_body_mib: int = Field(80, ge=1, le=90)
+    """Largest body of one request."""
+    max_bodies_mib: int = Field(512, ge=1)
+    """Bodies held in memory at once, over all requests."""
+    max_open_requests: int = Field(10_000, ge=1)
+    """Requests for a model in progress at once."""
+    max_idle_engines: int = Field(64, ge=1)
+    """Connections kept to engines that serve nothing at the moment."""
+    access_log: bool = True
+    """One line a request."""
+
+    @field_validator("listen")
+    @classmethod
+    def _loopback_only(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise ValueError("expected host:port, e.g. 127.0.0.1:8080")
+        if not _is_loopback(host.strip("[]")):
+            raise ValueError(
+                "expected a loopback address (127.0.0.1, [::1] or localhost), because this version "
+                "has no API keys and would serve everybody who can reach it; put a proxy that "
+                "checks callers in front"
+            )
+        return value
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host, without brackets, and port to bind."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)

@@ -1,0 +1,96 @@
+"""The one place that builds error bodies: a Fault in OpenAI's envelope, with its headers.
+
+    {"error": {"message", "type", "param", "code"}}
+
+`param` comes from the fault's metadata, and for two reasons is known without. What waiting can
+mend says when (`retry-after` in whole seconds, `retry-after-ms`); what it cannot tells clients,
+which retry 409, 429 and 5xx by themselves, not to.
+"""
+
+import math
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chassis import log
+from chassis.errors import Fault, Reason
+
+PARAM = "param"
+"""Key in Fault.metadata: the field of the request that is at fault."""
+
+_PARAMS = {
+    Reason.MODEL_NOT_FOUND: "model",
+    Reason.CONTEXT_LENGTH_EXCEEDED: "messages",
+}
+
+
+class ErrorDetail(msgspec.Struct):
+    """What went wrong, for people (`message`) and machines."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorEnvelope(msgspec.Struct):
+    """The body of every answer that is an error."""
+
+    error: ErrorDetail
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def bad_field(param: str | None, message: str, reason: Reason = Reason.INVALID_REQUEST) -> Fault:
+    """A refusal of one field of the request; `param` names it as the client wrote it."""
+    return Fault(reason, message, metadata={PARAM: param} if param else None)
+
+
+def model_not_found(name: str) -> Fault:
+    """The refusal of a model nobody has."""
+    message = f"The model `{name}` does not exist; GET /v1/models lists those that do."
+    return Fault(Reason.MODEL_NOT_FOUND, message)
+
+
+def envelope(fault: Fault) -> bytes:
+    """The JSON body that tells of `fault`."""
+    row = fault.row
+    param = fault.metadata.get(PARAM) or _PARAMS.get(fault.reason)
+    return _encode(
+        ErrorEnvelope(ErrorDetail(fault.message, row.openai_type, param, row.openai_code))
+    )
+
+
+def response(fault: Fault) -> Response:
+    """The whole HTTP answer that tells of `fault`."""
+    status = fault.row.http
+    headers = {}
+    if fault.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(fault.retry_after_s)))
+        headers["retry-after-ms"] = str(max(1, round(fault.retry_after_s * 1000)))
+    elif status in (408, 409, 429) or status >= 500:
+        headers["x-should-retry"] = "false"
+    return Response(envelope(fault), status, headers, media_type="application/json")
+
+
+def internal(error: BaseException) -> Fault:
+    """What a client is told of a bug of ours; the log gets the rest."""
+    log.get().error("bug", exc_info=error)
+    return _bug()
+
+
+def _bug() -> Fault:
+    return Fault(Reason.INTERNAL, "Something went wrong inside Cohabit; its log says what.")
+
+
+async def on_fault(_request: Request, error: Exception) -> Response:
+    """Exception handler for Fault."""
+    assert isinstance(error, Fault)  # noqa: S101 - what it is registered for
+    return response(error)
+
+
+async def on_bug(_request: Request, _error: Exception) -> Response:
+    """Exception handler for anything else; the access layer, which sees it next, logs it."""
+    return response(_bug())

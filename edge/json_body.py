@@ -1,0 +1,64 @@
+"""JSON bodies into typed structs, with errors that say where: shared by all dialects.
+
+msgspec checks types and ranges while it parses; this turns what it says into a Fault whose
+`param` is the field as the client wrote it (`messages[0].role`).
+"""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from chassis.errors import Fault, Reason
+from edge.errors import bad_field
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`", re.DOTALL)
+_MOST_QUOTED_CHARS = 200
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """`body` as the decoder's type. Raises Fault: malformed_json or invalid_request."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise _malformed(str(error), body) from None
+    except RecursionError:
+        raise bad_field(None, "The request body is nested too deeply.") from None
+
+
+def _misfit(said: str) -> Fault:
+    match = _PLACE.match(said)
+    what, path = (match["what"], match["path"] or "") if match else (said, "")
+    path = path.lstrip(".")
+    if unknown := _UNKNOWN.search(what):
+        name = unknown["name"][:_MOST_QUOTED_CHARS]
+        param = f"{path}.{name}" if path else name
+        return bad_field(param, f"Unknown field `{param}`; remove it or correct its name.")
+    what = what[:1].lower() + what[1:_MOST_QUOTED_CHARS]
+    if not path:
+        return bad_field(None, f"The request body is not as expected: {what}.")
+    path = path[:_MOST_QUOTED_CHARS]
+    return bad_field(path, f"Invalid value for `{path}`: {what}.")
+
+
+def _malformed(said: str, body: bytes) -> Fault:
+    # Two of msgspec's messages carry no position; both have one that can be told.
+    if said.startswith("Input data was truncated"):
+        said = f"JSON is malformed: it ends too early (byte {len(body)})"
+    elif said.startswith("Invalid UTF-8"):
+        said = f"JSON is malformed: not UTF-8 (byte {_first_bad_byte(body)})"
+    message = f"The request body is not valid JSON. {said}."
+    return Fault(Reason.MALFORMED_JSON, message)
+
+
+def _first_bad_byte(body: bytes) -> int:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(body)

@@ -1,0 +1,5 @@
+"""`python -m cli` is `cohabit`."""
+
+from cli.main import main
+
+main()

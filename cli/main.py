@@ -1,0 +1,39 @@
+"""The `cohabit` command: its subcommands, and how it fails."""
+
+import sys
+from importlib import metadata
+
+import typer
+
+from cli import chat, pull, status, up
+from cli.console import Refused, fail
+
+app = typer.Typer(
+    name="cohabit",
+    help="Many models living on one GPU: start the house, look at it, talk to it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(up.command)
+app.command("status")(status.command)
+app.command("pull")(pull.command)
+app.command("chat")(chat.command)
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    print(metadata.version("cohabit"))
+
+
+def main() -> None:
+    """Run the command; a refusal is one sentence on stderr and exit status 1."""
+    try:
+        app()
+    except Refused as error:
+        fail(str(error))
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+        sys.stderr.close()
+        raise SystemExit(141) from None

@@ -1,0 +1,177 @@
+"""What the command prints: help, the banner, JSON for scripts, the pieces of a chat stream."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cohabit.broker.v1 import broker_pb2
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2
+from cohabit.scheduler.v1 import scheduler_pb2
+from typer.testing import CliRunner
+
+from cli import parts
+from cli.answers import Answers, as_json, plain
+from cli.chat import decode
+from cli.console import Refused, printable, size
+from cli.health import Health
+from cli.house import edge_url
+from cli.main import app
+from cli.tables import show
+from cli.up import banner, complaint, curl, missing_note, specs
+
+GIB = 2**30
+
+
+def test_help_names_every_subcommand() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for word in ("up", "status", "pull", "chat", "version"):
+        assert f" {word} " in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("up", "--pull"), ("status", "--json"), ("pull", "--sha256"), ("chat", "--system")],
+)
+def test_subcommands_describe_their_options(command: str, option: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert option in result.output
+
+
+def test_version_is_the_distribution_s() -> None:
+    assert CliRunner().invoke(app, ["version"]).output.strip().count(".") == 2
+
+
+def test_room_is_asked_for_with_a_margin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=GIB))
+    parts.ensure_room(tmp_path, int(GIB / 1.05) - 1)
+    with pytest.raises(Refused, match=r"too small: 1\.0 GiB are needed, 1\.0 GiB are free"):
+        parts.ensure_room(tmp_path, GIB)
+
+
+def test_the_banner_has_a_curl_line_that_a_shell_takes() -> None:
+    words = shlex.split(curl("http://127.0.0.1:1", "it's"))
+    assert words[0] == "curl"
+    assert words[1] == "http://127.0.0.1:1/v1/chat/completions"
+    assert json.loads(words[words.index("-d") + 1])["model"] == "it's"
+
+
+def test_the_banner_lists_addresses_and_needs_no_model() -> None:
+    seen = [Health("broker", "unix:/r/b.sock", True), Health("edge", "http://h:1", True)]
+    assert banner(seen, "http://h:1", None) == [
+        "Cohabit is up.",
+        "  broker  unix:/r/b.sock",
+        "  edge    http://h:1",
+    ]
+
+
+def test_the_complaint_names_who_does_not_answer() -> None:
+    seen = [Health("broker", "b", True), Health("llm", "l", False, "is down")]
+    assert complaint(seen, 60.0)[:2] == ["Not everything answers after 60 s:", "  llm is down"]
+    assert "broker" not in "".join(complaint(seen, 60.0))
+
+
+def test_a_model_without_a_file_comes_with_a_remedy() -> None:
+    assert "up --pull" in missing_note("m", Path("/x"), "hf:a/b/c")
+    assert "put it there" in missing_note("m", Path("/x"), None)
+
+
+def test_services_start_in_order_and_out_of_the_working_directory() -> None:
+    programs = specs(Path("/c.yaml"))
+    assert [spec.name for spec in programs] == ["broker", "scheduler", "llm", "edge"]
+    assert all(tuple(spec.argv[1:3]) == ("-P", "-m") for spec in programs)
+    assert all(tuple(spec.argv[-2:]) == ("--config", "/c.yaml") for spec in programs)
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("0.0.0.0:80", "http://127.0.0.1:80"),
+        ("[::]:80", "http://[::1]:80"),
+        ("host:1", "http://host:1"),
+    ],
+)
+def test_the_edge_is_reached_where_it_listens(listen: str, url: str) -> None:
+    assert edge_url(listen) == url
+
+
+def test_controls_are_not_printed() -> None:
+    assert printable("a\x1b]0;t\x07b\nc\td\x9b") == "a]0;tb\nc\td"
+
+
+def test_sizes_in_words() -> None:
+    assert [size(0), size(1023), size(1536), size(3 * GIB)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3.0 GiB",
+    ]
+
+
+def test_chat_reads_deltas_comments_and_the_end() -> None:
+    assert decode('data: {"choices":[{"delta":{"content":"hi"}}]}') == "hi"
+    assert decode('data: {"choices":[{"delta":{"role":"assistant"}}]}') == ""
+    assert decode('data: {"choices":[],"usage":{"total_tokens":3}}') == ""
+    assert decode(": queued") == ""
+    assert decode("data: [DONE]") is None
+
+
+def test_chat_turns_an_error_event_into_its_sentence() -> None:
+    with pytest.raises(Refused, match="The engine crashed"):
+        decode('data: {"error":{"message":"The engine crashed.","type":"server_error"}}')
+    with pytest.raises(Refused, match="cannot be read"):
+        decode("data: {")
+
+
+def _answers() -> Answers:
+    state = scheduler_pb2.Status(permits_total=4, permits_in_use=1, reconciled=True)
+    state.tiers.add(tier=common_pb2.TIER_PAID, waiting=2, queue_limit=64, oldest_wait_ms=1500)
+    model = models_pb2.Model(key="smollm2", state=models_pb2.MODEL_STATE_READY, max_instances=1)
+    model.footprint.resident_mib = 239
+    device = broker_pb2.DeviceMemory(device="cpu", reachable=True, total_mib=16_000)
+    lease = broker_pb2.Lease(
+        holder="llm/smollm2",
+        granted_mib=239,
+        tier=common_pb2.TIER_PAID,
+        kind=broker_pb2.LEASE_KIND_RESIDENT,
+    )
+    services = [Health("broker", "unix:b", True), Health("llm", "unix:l", False, "is down")]
+    return Answers(services, state, [model], [device], [lease], [])
+
+
+def test_json_keeps_numbers_and_names_enums() -> None:
+    said = json.loads(as_json(_answers()))
+    assert said["ok"] is False
+    assert said["scheduler"]["tiers"][0] == {
+        "tier": "TIER_PAID",
+        "waiting": 2,
+        "queue_limit": 64,
+        "oldest_wait_ms": 1500,
+    }
+    assert said["leases"][0]["granted_mib"] == 239
+    assert said["models"][0]["instances"] == []
+    assert "failure" not in said["models"][0]
+
+
+def test_an_unknown_enum_stays_a_number() -> None:
+    assert plain(broker_pb2.Lease(kind=99))["kind"] == 99  # type: ignore[arg-type]
+
+
+def test_silence_is_null_in_json() -> None:
+    said = json.loads(as_json(Answers([], None, None, None, None, ["The broker is silent."])))
+    assert said["models"] is None
+    assert said["ok"] is False
+
+
+def test_tables_show_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    show(_answers())
+    page = capsys.readouterr().out
+    for words in ("1 of 4 permits", "smollm2", "ready", "239 MiB", "paid", "1.5 s", "is down"):
+        assert words in page
+    assert "\x1b" not in page

@@ -1,0 +1,88 @@
+"""The `broker` section of cohabit.yaml, and what it means for a device of a given size."""
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from chassis.config import Section
+from services.broker.core import Floors
+
+# On a card: what drivers and libraries take without asking (contexts, workspaces, fragments).
+_CARD = Floors(paid_mib=256, sub_mib=512, free_mib=768, background_mib=1024)
+# Elsewhere the same share of the capacity as on a 32 GiB card, so that small hosts lend as well.
+_SHARE = 128
+# Host memory also carries the kernel, the page cache and the house itself.
+_HOST_RESERVE_SHARE = 8
+
+
+class FloorSection(Section):
+    """MiB that a new lease of each tier leaves free."""
+
+    paid: int = Field(ge=0)
+    sub: int = Field(ge=0)
+    free: int = Field(ge=0)
+    background: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.paid <= self.sub <= self.free <= self.background:
+            raise ValueError("expected paid <= sub <= free <= background: paid dips furthest")
+        return self
+
+
+class BrokerConfig(Section):
+    """Which device is lent from, how much is kept back, how long leases last."""
+
+    device: Literal["auto", "cpu", "nvml", "simulated"] = "auto"
+    """auto: the cards, where the NVIDIA driver answers with at least one, else cpu."""
+    capacity_mib: PositiveInt | None = None
+    """cpu: lend at most this much of the host's memory. simulated: required."""
+    floor_mib: FloorSection | None = None
+    """Default on a card 256/512/768/1024 from paid to background; on cpu and simulated the least
+    of that and 1/128, 2/128, 3/128, 4/128 of the capacity."""
+    reserve_mib: int | None = Field(default=None, ge=0)
+    """Lent to nobody. Default 0; on cpu without capacity_mib an eighth of the memory."""
+    lease_ttl_s: float = Field(default=30.0, gt=0)
+    max_lease_ttl_s: float = Field(default=600.0, gt=0)
+    max_leases: PositiveInt = 4096
+    default_tier: Literal["paid", "sub", "free", "background"] = "free"
+    """Of an AcquireLease that states none."""
+    read_deadline_s: float = Field(default=2.0, gt=0)
+    """A driver silent for this long counts as unreachable."""
+    warm_floor_mib: int | None = Field(default=None, ge=0)
+    """Warming the page cache stops below this much available memory; default an eighth."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if self.lease_ttl_s > self.max_lease_ttl_s:
+            raise ValueError("expected lease_ttl_s to be at most max_lease_ttl_s")
+        if self.device == "simulated" and self.capacity_mib is None:
+            raise ValueError("expected capacity_mib, which a simulated device needs")
+        if self.device == "nvml" and self.capacity_mib is not None:
+            raise ValueError("expected no capacity_mib: a card knows its own; set reserve_mib")
+        return self
+
+    def floors_of(self, total_mib: int, *, card: bool) -> Floors:
+        """The floors of a device of this size."""
+        if own := self.floor_mib:
+            return Floors(own.paid, own.sub, own.free, own.background)
+        if card:
+            return _CARD
+        return Floors(
+            paid_mib=min(_CARD.paid_mib, total_mib // _SHARE),
+            sub_mib=min(_CARD.sub_mib, total_mib * 2 // _SHARE),
+            free_mib=min(_CARD.free_mib, total_mib * 3 // _SHARE),
+            background_mib=min(_CARD.background_mib, total_mib * 4 // _SHARE),
+        )
+
+    def reserve_of(self, total_mib: int, *, host: bool) -> int:
+        """What is lent to nobody on a device of this size."""
+        if self.reserve_mib is not None:
+            return self.reserve_mib
+        return total_mib // _HOST_RESERVE_SHARE if host and self.capacity_mib is None else 0
+
+    def warm_floor_of(self, total_mib: int) -> int:
+        """Where warming stops on a host of this size."""
+        if self.warm_floor_mib is not None:
+            return self.warm_floor_mib
+        return total_mib // _HOST_RESERVE_SHARE

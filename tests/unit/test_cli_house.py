@@ -1,0 +1,57 @@
+"""The configuration as the command sees it: checked whole, with what is missing."""
+
+from pathlib import Path
+
+import pytest
+
+from chassis.config import ConfigError
+from cli import house
+
+GOOD = """
+models_dir: weights
+llm:
+  models:
+    a: {path: a.gguf, source: "hf:o/r/a.gguf"}
+    b: {path: b.gguf}
+edge:
+  listen: 127.0.0.1:9999
+"""
+BAD = """
+llm:
+  models:
+    a: {pth: a.gguf}
+edge:
+  lissen: 127.0.0.1:9999
+broker:
+  device: tpu
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "cohabit.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_good_configuration_says_who_is_where(tmp_path: Path) -> None:
+    whole = house.load(written(tmp_path, GOOD))
+    assert whole.edge_url == "http://127.0.0.1:9999"
+    assert set(whole.addresses) == {"broker", "scheduler", "llm"}
+    assert whole.addresses["llm"] == f"unix:{whole.house.run_dir}/llm.sock"
+
+
+def test_models_without_a_file_are_missing(tmp_path: Path) -> None:
+    whole = house.load(written(tmp_path, GOOD))
+    assert list(whole.missing()) == ["a", "b"]
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "b.gguf").touch()
+    assert list(whole.missing()) == ["a"]
+
+
+def test_everything_wrong_is_said_at_once_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        house.load(written(tmp_path, BAD))
+    said = str(caught.value)
+    assert "cohabit.yaml:4: llm.models.a.pth: unknown key" in said
+    assert "cohabit.yaml:6: edge.lissen: unknown key" in said
+    assert "cohabit.yaml:8: broker.device" in said

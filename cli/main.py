@@ -1,6 +1,5 @@
 """The `cohabit` command: its subcommands, and how it fails."""
 
-import sys
 from importlib import metadata
 
 import typer
@@ -34,6 +33,3 @@ def main() -> None:
         app()
     except Refused as error:
         fail(str(error))
-    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
-        sys.stderr.close()
-        raise SystemExit(141) from None

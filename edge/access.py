@@ -4,6 +4,7 @@ Pure ASGI, and the outermost layer, so that it sees every answer, error pages in
 logged: header values, bodies, query strings.
 """
 
+import asyncio
 import re
 import time
 import uuid
@@ -12,6 +13,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis import log
+from chassis.errors import Fault, Reason
+from edge import errors
 
 REQUEST_ID_HEADER = b"x-request-id"
 _MOST_ID_CHARS = 128
@@ -50,6 +53,11 @@ class Access:
         OPEN.inc()
         try:
             await self._app(scope, receive, request.send)
+        except asyncio.CancelledError:
+            # The server stops and its patience is over; a stream that has begun is just cut.
+            if not request.began:
+                await errors.response(_stopping())(scope, receive, request.send)
+            raise
         except Exception as error:
             # The application has answered it already (or the stream is cut: nothing more to say).
             log.get().error("bug", exc_info=error)
@@ -58,6 +66,11 @@ class Access:
             request.count()
             if self._write_log:
                 request.log()
+
+
+def _stopping() -> Fault:
+    message = "The edge is being stopped; try again shortly."
+    return Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
 
 
 class _Request:
@@ -71,6 +84,11 @@ class _Request:
         self._began = time.monotonic()
         self._status, self._bytes, self._done = 0, 0, False
         self._first_event_s: float | None = None
+
+    @property
+    def began(self) -> bool:
+        """The answer's headers are out."""
+        return self._status != 0
 
     async def send(self, message: Message) -> None:
         """Pass a message on, noting what it says."""

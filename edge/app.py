@@ -12,8 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Scope
 
 from chassis.channel import open_channel
 from chassis.errors import Fault, Reason
@@ -55,7 +55,7 @@ async def open_app(config: EdgeConfig, scheduler_address: str) -> AsyncIterator[
 def routes(chat: ASGIApp, catalog: Catalog) -> FastAPI:
     """All routes, with every error in one envelope."""
     app = FastAPI(title="Cohabit", version=_VERSION, redoc_url=None, redirect_slashes=False)
-    app.router.routes.append(Route(openapi.CHAT_PATH, chat, methods=["POST"]))
+    app.router.routes.append(_RawRoute(openapi.CHAT_PATH, chat, methods=["POST"]))
     _add_models(app, catalog)
     _add_probes(app, catalog)
     app.add_exception_handler(Fault, errors.on_fault)
@@ -63,6 +63,17 @@ def routes(chat: ASGIApp, catalog: Catalog) -> FastAPI:
     app.add_exception_handler(Exception, errors.on_bug)
     app.openapi = _Documented(app)  # type: ignore[method-assign]
     return app
+
+
+class _RawRoute(Route):
+    """A route to an ASGI application that, as FastAPI's own do, tells the access layer its path."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As Starlette has it, and the route in the scope."""
+        match, child = super().matches(scope)
+        if match is not Match.NONE:
+            child["route"] = self
+        return match, child
 
 
 def _add_models(app: FastAPI, catalog: Catalog) -> None:

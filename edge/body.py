@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from starlette.requests import Request
 
 from chassis.errors import Fault, Reason
-from edge.disconnect import client_gone
+from edge.disconnect import ClientGone
 from edge.errors import bad_field
 
 MIB = 1024 * 1024
@@ -58,7 +58,7 @@ class Bodies:
         while True:
             message = await request.receive()
             if message["type"] == "http.disconnect":
-                raise client_gone()
+                raise ClientGone
             part = message.get("body", b"")
             self.take(room, len(part))
             parts.append(part)

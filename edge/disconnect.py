@@ -11,15 +11,17 @@ from chassis.errors import Fault, Reason
 T = TypeVar("T")
 
 
-def client_gone() -> Fault:
-    """What a request whose client has left ends with; nobody reads it but the access log."""
-    return Fault(Reason.CANCELLED, "The client closed the connection before the answer was done.")
+class ClientGone(Fault):
+    """How a request ends whose client has left; nobody reads it but the access log."""
+
+    def __init__(self) -> None:
+        super().__init__(Reason.CANCELLED, "The client left before the answer was done.")
 
 
 async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
     """Await `work` in this task; cancel it when the client disconnects.
 
-    Call after the body has been read to its end. Raises Fault(CANCELLED) when the client left.
+    Call after the body has been read to its end. Raises ClientGone when the client left.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
@@ -38,7 +40,7 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         # Somebody else (a stopping server) may have cancelled this task too: their wish goes first.
         if gone and task.uncancel() == 0:
-            raise client_gone() from None
+            raise ClientGone from None
         raise
     finally:
         watcher.cancel()

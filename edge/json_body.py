@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(?P<name>.*)`")
 _MOST_QUOTED_CHARS = 200
 
 
@@ -39,6 +40,9 @@ def _misfit(said: str) -> Fault:
         name = unknown["name"][:_MOST_QUOTED_CHARS]
         param = f"{path}.{name}" if path else name
         return bad_field(param, f"Unknown field `{param}`; remove it or correct its name.")
+    if missing := _MISSING.search(what):
+        param = f"{path}.{missing['name']}" if path else missing["name"]
+        return bad_field(param, f"`{param}` is missing.")
     what = what[:1].lower() + what[1:_MOST_QUOTED_CHARS]
     if not path:
         return bad_field(None, f"The request body is not as expected: {what}.")

@@ -1,6 +1,7 @@
 """The HTTP server: uvicorn, stopped the way every service of the house is stopped."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ class HttpServer(uvicorn.Server):
 
     async def start(self) -> tuple[str, int]:
         """Bind and serve; answers host and port (port 0 picks a free one). Raises ConfigError."""
+        _take_all_descriptors()
         host, port = self.config.host, self.config.port
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         try:
@@ -65,3 +67,9 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
         if self._serving is not None:
             await self._serving
+
+
+def _take_all_descriptors() -> None:
+    # Each open request is a socket; the usual soft limit of 1,024 is far below what is bounded.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Send
 
-from chassis.errors import Fault, Reason
+from chassis.errors import Fault
 from edge import errors
-from edge.disconnect import while_connected
+from edge.disconnect import ClientGone, while_connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ async def stream_events(source: Source, patience: Patience, receive: Receive, se
     except Fault as fault:
         if not pen.began:
             raise
-        if fault.reason is not Reason.CANCELLED:
+        if not isinstance(fault, ClientGone):
             await pen.write(b"data: " + errors.envelope(fault) + b"\n\n", more=False)
     except asyncio.CancelledError:
         if not pen.stalled or pen.task.uncancel() > 0:

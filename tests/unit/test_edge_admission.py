@@ -1,0 +1,170 @@
+"""What admission does to its two calls, in which order: stubs that only remember."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from cohabit.common.v1 import common_pb2
+from cohabit.llm.v1 import llm_pb2
+from cohabit.scheduler.v1 import scheduler_pb2 as pb
+
+from chassis.errors import Fault, Reason
+from edge.admission import Admission, Ask, Loading, Queued, Waits
+
+ASK = Ask("m", common_pb2.TIER_FREE)
+WAITS = Waits(answer_s=1.0, resume_s=1.0, request_s=10.0)
+QUEUED = pb.AdmitResponse(queued=pb.AdmitResponse.Queued(position=2, resume_token="t1"))
+QUEUED_AGAIN = pb.AdmitResponse(queued=pb.AdmitResponse.Queued(position=1, resume_token="t2"))
+LOADING = pb.AdmitResponse(loading=pb.AdmitResponse.Loading(model_key="m", progress=0.5))
+GRANTED = pb.AdmitResponse(granted=pb.AdmitResponse.Granted(permit_id="p", address="unix:e"))
+OVERFLOW = pb.AdmitResponse(overflow=pb.AdmitResponse.Overflow(endpoint="https://elsewhere"))
+TEXT = llm_pb2.GenerateResponse(text="Hi")
+
+
+def gone(code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "Socket closed")
+
+
+class Call:
+    """A stream that yields what it was given, raises the errors in it, then hangs."""
+
+    def __init__(self, name: str, log: list[str], script: list[Any]) -> None:
+        self._name, self._log, self._script = name, log, script
+        self.hangs = asyncio.Event()
+
+    async def read(self) -> Any:
+        if not self._script:
+            self.hangs.set()
+            await asyncio.Event().wait()
+        item = self._script.pop(0)
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def cancel(self) -> None:
+        self._log.append(f"cancel {self._name}")
+
+
+class Stubs:
+    """Both services, and the connections to engines."""
+
+    def __init__(self, admits: list[list[Any]], generate: list[Any]) -> None:
+        self.log: list[str] = []
+        self.asked: list[pb.AdmitRequest] = []
+        self._admits = admits
+        self.engine_call = Call("engine", self.log, generate)
+
+    def Admit(self, request: pb.AdmitRequest, **_: Any) -> Call:
+        self.asked.append(request)
+        return Call("admit", self.log, self._admits.pop(0))
+
+    def Generate(self, _request: llm_pb2.GenerateRequest, **_: Any) -> Call:
+        return self.engine_call
+
+    @asynccontextmanager
+    async def to(self, _address: str) -> AsyncIterator["Stubs"]:
+        yield self
+
+    async def run(self, until: type | None = None, waits: Waits = WAITS) -> list[Any]:
+        """All events; with `until`, leave at the first event of that type."""
+        engines: Any = self
+        scheduler: Any = self
+        admission = Admission(scheduler, engines, waits)
+        seen: list[Any] = []
+        async with aclosing(admission.generate(ASK, llm_pb2.GenerateRequest())) as events:
+            async for event in events:
+                seen.append(event)
+                if until is not None and isinstance(event, until):
+                    break
+        return seen
+
+
+async def test_the_whole_way() -> None:
+    stubs = Stubs([[QUEUED, LOADING, GRANTED]], [TEXT, grpc.aio.EOF])
+    assert await stubs.run() == [Queued(2), Loading("m", 0.5), TEXT]
+    assert stubs.log == ["cancel engine", "cancel admit"]
+
+
+async def test_leaving_in_the_middle_lets_go_of_the_engine_first() -> None:
+    stubs = Stubs([[GRANTED]], [TEXT])
+    await stubs.run(until=llm_pb2.GenerateResponse)
+    assert stubs.log == ["cancel engine", "cancel admit"]
+
+
+@pytest.mark.parametrize("generate", [[], [TEXT]])
+async def test_a_cancel_lets_go_of_the_engine_first(generate: list[Any]) -> None:
+    stubs = Stubs([[GRANTED]], generate)
+    task = asyncio.create_task(stubs.run())
+    await asyncio.wait_for(stubs.engine_call.hangs.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stubs.log == ["cancel engine", "cancel admit"]
+
+
+async def test_leaving_the_queue() -> None:
+    stubs = Stubs([[QUEUED]], [])
+    await stubs.run(until=Queued)
+    assert stubs.log == ["cancel admit"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (gone(), Reason.ENGINE_CRASHED),
+        (gone(grpc.StatusCode.CANCELLED), Reason.ENGINE_CRASHED),
+        (gone(grpc.StatusCode.DEADLINE_EXCEEDED), Reason.DEADLINE_EXCEEDED),
+    ],
+)
+async def test_engine_failures(failure: Exception, reason: Reason) -> None:
+    stubs = Stubs([[GRANTED]], [TEXT, failure])
+    with pytest.raises(Fault) as caught:
+        await stubs.run()
+    assert caught.value.reason is reason
+    assert stubs.log == ["cancel engine", "cancel admit"]
+
+
+async def test_a_new_call_does_not_wait_for_the_scheduler() -> None:
+    stubs = Stubs([[gone()]], [])
+    with pytest.raises(Fault) as caught:
+        await stubs.run()
+    assert caught.value.reason is Reason.SERVICE_UNAVAILABLE
+    assert caught.value.retry_after_s == 1.0
+    assert len(stubs.asked) == 1
+
+
+async def test_a_queued_call_resumes_with_its_latest_token() -> None:
+    stubs = Stubs(
+        [[QUEUED, gone()], [gone()], [QUEUED_AGAIN, grpc.aio.EOF], [GRANTED]],
+        [TEXT, grpc.aio.EOF],
+    )
+    assert await stubs.run() == [Queued(2), Queued(1), TEXT]
+    assert [ask.resume_token for ask in stubs.asked] == ["", "t1", "t1", "t2"]
+
+
+async def test_a_queued_call_gives_up_in_time() -> None:
+    stubs = Stubs([[QUEUED, gone()], *([gone()] for _ in range(20))], [])
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Fault) as caught:
+        await stubs.run(waits=Waits(answer_s=1.0, resume_s=0.2, request_s=10.0))
+    assert caught.value.reason is Reason.SERVICE_UNAVAILABLE
+    assert asyncio.get_running_loop().time() - began <= 0.5
+    assert len(stubs.asked) > 1
+
+
+async def test_a_resumed_call_that_gets_no_answer_gives_up_in_time() -> None:
+    stubs = Stubs([[QUEUED, gone()], []], [])
+    with pytest.raises(Fault) as caught:
+        await stubs.run(waits=Waits(answer_s=9.0, resume_s=0.2, request_s=10.0))
+    assert caught.value.reason is Reason.SERVICE_UNAVAILABLE
+
+
+async def test_overflow_is_not_built() -> None:
+    stubs = Stubs([[OVERFLOW]], [])
+    with pytest.raises(Fault) as caught:
+        await stubs.run()
+    assert caught.value.reason is Reason.NOT_IMPLEMENTED
+    assert stubs.log == ["cancel admit"]

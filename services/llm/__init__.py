@@ -1,0 +1,1 @@
+"""The language model service and its engine."""

@@ -278,3 +278,13 @@ async def test_the_process_refuses_an_open_address(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert b"cohabit.yaml:3: edge.listen" in said
     assert b"no API keys" in said
+
+
+async def test_the_process_says_that_its_port_is_taken(house: House, tmp_path: Path) -> None:
+    address = house.url.removeprefix("http://")
+    config = tmp_path / "cohabit.yaml"
+    config.write_text(f"run_dir: {tmp_path}\nedge:\n  listen: {address}\n")
+    process = await run_edge(config)
+    _, said = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    assert process.returncode == 2
+    assert said.decode() == f"edge.listen: cannot listen on {address}: Address already in use\n"

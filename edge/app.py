@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from cohabit.llm.v1 import llm_pb2_grpc
-from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -17,9 +15,12 @@ from starlette.types import ASGIApp, Scope
 
 from chassis.channel import open_channel
 from chassis.errors import Fault, Reason
+from chassis.place import Waits
+from cohabit.llm.v1 import llm_pb2_grpc
+from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from edge import errors, openapi
 from edge.access import Access
-from edge.admission import Admission, Waits
+from edge.admission import Admission
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.channels import Channels

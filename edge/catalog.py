@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Literal
 
 import grpc
 import msgspec
-from cohabit.models.v1 import models_pb2
-from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 from chassis.channel import call_metadata
 from chassis.errors import Fault, Reason
 from chassis.status import fault_of
+from cohabit.models.v1 import models_pb2
+from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from edge.errors import model_not_found
 
 if TYPE_CHECKING:

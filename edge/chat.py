@@ -9,14 +9,15 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
-from cohabit.llm.v1 import llm_pb2
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chassis.errors import Fault, Reason
+from chassis.place import Ask, Loading, Queued
+from cohabit.llm.v1 import llm_pb2
 from edge import chat_request, errors
-from edge.admission import Admission, Ask, Generated, Loading, Queued, engine_crashed
+from edge.admission import Admission, Generated, engine_crashed
 from edge.body import Bodies
 from edge.chat_request import ChatRequest
 from edge.chat_response import Collected, Stream

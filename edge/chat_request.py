@@ -6,9 +6,8 @@ Pure: bytes in, a ChatRequest out. Ranges and types are checked by `chat_body` w
 from dataclasses import dataclass
 from typing import Any
 
-from cohabit.llm.v1 import llm_pb2 as pb
-
 from chassis.errors import Fault, Reason
+from cohabit.llm.v1 import llm_pb2 as pb
 from edge import json_body
 from edge.chat_body import ChatBody, ChatMessage, ContentPart, decoder
 from edge.errors import bad_field

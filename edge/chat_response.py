@@ -7,6 +7,7 @@ encoded once a request; per event only the text is.
 from typing import Literal
 
 import msgspec
+
 from cohabit.llm.v1 import llm_pb2 as pb
 
 FinishWord = Literal["stop", "length", "tool_calls"]

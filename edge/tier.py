@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from cohabit.common.v1 import common_pb2 as pb
 from starlette.datastructures import Headers
 
+from cohabit.common.v1 import common_pb2 as pb
 from edge.errors import bad_field
 
 HEADER = "x-cohabit-tier"

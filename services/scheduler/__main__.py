@@ -1,10 +1,9 @@
 """Wiring of the scheduler: config → core → shell → server."""
 
-from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
-
 from chassis.main import Context, run_service
 from chassis.server import Server, run, service_name
 from chassis.signing import Signer
+from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler.clients import Broker, Worker
 from services.scheduler.config import SchedulerConfig
 from services.scheduler.core.scheduler import SchedulerCore

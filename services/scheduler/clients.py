@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 import grpc
-from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
-from cohabit.common.v1 import common_pb2
-from cohabit.models.v1 import models_pb2, models_pb2_grpc
 
 from chassis.channel import open_channel
 from chassis.errors import Fault, Reason
 from chassis.status import fault_of
+from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from services.scheduler.core.values import ModelFacts, State, Tier
 
 _TIMEOUT_S = 5.0

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
+
+from chassis.errors import Fault, Reason, not_implemented
+from chassis.signing import Signer
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
-
-from chassis.errors import Fault, Reason, not_implemented
-from chassis.signing import Signer
 from services.scheduler.core.values import Cause, Grant, Loading, Queued, Refuse, Request, Tier
 from services.scheduler.shell import Notice, SchedulerShell, now_ms
 from services.scheduler.status import status_message

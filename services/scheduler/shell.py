@@ -10,11 +10,10 @@ from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cohabit.models.v1 import models_pb2
-
 from chassis import log
 from chassis.backoff import RECONNECT
 from chassis.errors import Fault, Reason
+from cohabit.models.v1 import models_pb2
 from services.scheduler.clients import (
     Broker,
     Changed,
@@ -249,6 +248,7 @@ class SchedulerShell:
                 models.pop(report.key, None)
                 self._perform(self.core.model_removed(now, report.key))
             case PermitMoved(permit_id, model, started):
+                _note_permit(models.get(model), permit_id, started=started)
                 if started:
                     self._perform(self.core.permit_started(now, permit_id, model))
                 else:
@@ -293,6 +293,15 @@ class SchedulerShell:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _note_permit(model: models_pb2.Model | None, permit_id: str, *, started: bool) -> None:
+    """Keep the reported model true between its own reports."""
+    for instance in model.instances if model is not None else ():
+        if started and permit_id not in instance.running_permit_ids:
+            instance.running_permit_ids.append(permit_id)
+        elif not started and permit_id in instance.running_permit_ids:
+            instance.running_permit_ids.remove(permit_id)
 
 
 def now_ms() -> int:

@@ -4,7 +4,6 @@ from collections import Counter
 
 from cohabit.common.v1 import common_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
-
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.core.values import Request, Tier
 from services.scheduler.shell import SchedulerShell

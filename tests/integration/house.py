@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -42,7 +43,9 @@ class House:
         return f"unix:{self.folder}/run/{service}.sock"
 
     def processes(self) -> list[psutil.Process]:
-        """Everything the launcher started, and what that started."""
+        """Everything the launcher started, and what that started; nothing once it is gone."""
+        if self.launcher.poll() is not None:
+            return []
         return psutil.Process(self.launcher.pid).children(recursive=True)
 
     def process(self, module: str) -> psutil.Process:
@@ -97,13 +100,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def configuration(folder: Path, port: int, **sections: object) -> Path:
+def configuration(folder: Path, port: int, **sections: dict[str, object]) -> Path:
     """A cohabit.yaml with the tiny model, the slow one and the real one, and `sections` over it."""
     (folder / "models").mkdir(exist_ok=True)
     tiny = folder / "models" / "tiny.gguf"
     if not tiny.exists():
         make_tiny_gguf(tiny, context=4096)
-    whole: dict[str, object] = {
+    whole: dict[str, Any] = {
         "run_dir": "run",
         "state_dir": "state",
         "models_dir": "models",
@@ -116,15 +119,16 @@ def configuration(folder: Path, port: int, **sections: object) -> Path:
             }
         },
         "edge": {"listen": f"127.0.0.1:{port}", "keepalive_s": 0.2},
-        **sections,
     }
+    for name, changes in sections.items():
+        whole[name] |= changes
     path = folder / "cohabit.yaml"
     path.write_text(yaml.safe_dump(whole))
     return path
 
 
 @contextmanager
-def running(folder: Path, **sections: object) -> Iterator[House]:
+def running(folder: Path, **sections: dict[str, object]) -> Iterator[House]:
     """`cohabit up` until the end of the block; fails if anything outlives it."""
     port = free_port()
     path = configuration(folder, port, **sections)
@@ -138,6 +142,7 @@ def running(folder: Path, **sections: object) -> Iterator[House]:
             env={**os.environ, "COHABIT_PARENT_PID": str(os.getpid())},
         )
     house = House(folder, port, launcher, log)
+    children: list[psutil.Process] = []
     try:
         _await_ready(house)
         yield house

@@ -7,12 +7,13 @@ from typing import Any
 
 import grpc
 import pytest
+
+from chassis.errors import Fault, Reason
+from chassis.place import Ask, Loading, Queued, Waits
 from cohabit.common.v1 import common_pb2
 from cohabit.llm.v1 import llm_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
-
-from chassis.errors import Fault, Reason
-from edge.admission import Admission, Ask, Loading, Queued, Waits
+from edge.admission import Admission
 
 ASK = Ask("m", common_pb2.TIER_FREE)
 WAITS = Waits(answer_s=1.0, resume_s=1.0, request_s=10.0)

@@ -2,14 +2,13 @@
 
 import asyncio
 
-from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
-from cohabit.models.v1 import models_pb2, models_pb2_grpc
-
 from chassis import log
 from chassis.backoff import RECONNECT
 from chassis.errors import Fault
 from chassis.main import Context, run_service
 from chassis.server import Server, run, service_name
+from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from hosting.host import ModelHost
 from hosting.leases import LeaseBook
 from hosting.servicer import ModelServicer

@@ -4,14 +4,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import grpc
-from cohabit.common.v1 import common_pb2
-from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
-from cohabit.scheduler.v1 import scheduler_pb2_grpc
 
 from chassis.channel import call_metadata, open_channel
 from chassis.errors import Fault, Reason
 from chassis.place import Ask, Place, Waits
 from chassis.status import fault_of
+from cohabit.common.v1 import common_pb2
+from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.scheduler.v1 import scheduler_pb2_grpc
 
 _WAITS = Waits(answer_s=10.0, resume_s=10.0, request_s=3600.0)
 

@@ -165,7 +165,10 @@ class LlamaEngine:
                 chunk = await job.stream.next()
                 yield chunk
         finally:
-            loop.cancel(job)
+            if loop.cancel(job):
+                # Whoever hears that this is over may rely on the place being free.
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await job.stream.over.wait()
 
     async def _tokens(self, prompt: Prompt) -> list[int]:
         prompts = _loaded(self._prompts)

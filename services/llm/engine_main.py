@@ -4,10 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from chassis.server import service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
-
-from chassis.server import service_name
 from hosting.engine_side import EngineProcess, run_engine
 from services.llm.engine import EngineSpec
 from services.llm.engine_servicer import EngineServicer

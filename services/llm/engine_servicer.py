@@ -6,10 +6,10 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
-from cohabit.llm.v1 import llm_pb2 as pb
-from cohabit.llm.v1 import llm_pb2_grpc as rpc
 
 from chassis.errors import Fault, Reason, not_implemented
+from cohabit.llm.v1 import llm_pb2 as pb
+from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
 from services.llm.engine import Engine
 from services.llm.wire import params_of, prompt_of, response_of

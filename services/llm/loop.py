@@ -29,6 +29,8 @@ from services.llm.llama_api import Context, DecodeAborted, Vocabulary
 from services.llm.llama_sampler import Sampler
 from services.llm.stream import AnswerStream, Event, deliver
 
+_CANCELLED = Fault(Reason.CANCELLED, "The request was cancelled.")
+
 
 class Job:
     """An answer in the loop: who reads it, and what it holds there."""
@@ -87,16 +89,20 @@ class DecodeLoop:
             self._waiting.append(job)
             self._changed.notify()
 
-    def cancel(self, job: Job) -> None:
-        """Nobody reads `job` any more. Nothing happens when it has ended."""
+    def cancel(self, job: Job) -> bool:
+        """Nobody reads `job` any more. True: it holds a place, until its stream is over."""
         with self._changed:
             job.cancelled = True
             if job.place < 0:
                 with contextlib.suppress(ValueError):
                     self._waiting.remove(job)
-            elif job in self._abortable:
+                return False
+            if self._running.get(job.place) is not job:
+                return False
+            if job in self._abortable:
                 self._context.abort(True)
             self._changed.notify()
+            return True
 
     @property
     def healthy(self) -> bool:
@@ -136,6 +142,7 @@ class DecodeLoop:
         with self._changed:
             while True:
                 self._drop_cancelled()
+                self._flush()
                 self._fill_places()
                 if self._closing is not None:
                     return []
@@ -156,7 +163,7 @@ class DecodeLoop:
 
     def _drop_cancelled(self) -> None:
         for job in [job for job in self._running.values() if job.cancelled]:
-            self._leave(job)
+            self._end(job, _CANCELLED)
 
     def _fill_places(self) -> None:
         while self._free and self._waiting:

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
-from cohabit.llm.v1 import llm_pb2 as pb
-from cohabit.llm.v1 import llm_pb2_grpc as rpc
 
 from chassis.errors import not_implemented
+from cohabit.llm.v1 import llm_pb2 as pb
+from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.core import State
 from hosting.host import ModelHost
 from services.llm.clients import Scheduler, count_tokens

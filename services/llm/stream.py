@@ -20,6 +20,8 @@ class AnswerStream:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.over = asyncio.Event()
+        """The answer has ended, one way or another, and holds no place."""
         self._ready = asyncio.Event()
         self._texts: list[str] = []
         self._last: Chunk | None = None
@@ -38,7 +40,10 @@ class AnswerStream:
         """Event loop: what `deliver` brought."""
         if isinstance(event, Fault):
             self._fault = event
+            self.over.set()
         else:
+            if event.finish is not None:
+                self.over.set()
             self._texts.append(event.text)
             self._untaken += event.tokens
             self._last = event

@@ -1,8 +1,7 @@
 """cohabit.llm.v1 messages ↔ the engine's values."""
 
-from cohabit.llm.v1 import llm_pb2 as pb
-
 from chassis.errors import Fault, Reason, not_implemented
+from cohabit.llm.v1 import llm_pb2 as pb
 from services.llm.engine import (
     BarePrompt,
     ChatMessage,

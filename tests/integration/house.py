@@ -154,7 +154,7 @@ def running(folder: Path, **sections: dict[str, object]) -> Iterator[House]:
         finally:
             launcher.kill()
             launcher.wait()
-    gone, alive = psutil.wait_procs(children, timeout=1)
+    _, alive = psutil.wait_procs(children, timeout=1)
     assert not alive, f"outlived the launcher: {[p.cmdline() for p in alive]}"
 
 

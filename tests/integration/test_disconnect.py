@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from tests.integration.house import House, running, until
 pytestmark = pytest.mark.model
 
 LIMIT_S = 0.1
-ENDLESS = {"max_tokens": 1500, "ignore_eos": True, "stream": True}
+ENDLESS: dict[str, Any] = {"max_tokens": 1500, "ignore_eos": True, "stream": True}
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ import httpx
 import openai
 import psutil
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 
 from tests.integration.house import House, running, until
 
-TALK = [{"role": "user", "content": "hello"}]
+TALK: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 LONG = {"max_tokens": 1900, "ignore_eos": True}
 
 

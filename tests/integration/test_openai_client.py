@@ -5,12 +5,15 @@ from collections.abc import Iterator
 import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 
 from tests.integration.house import House, running
 
 pytestmark = pytest.mark.model
 
-HELLO = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
+HELLO: list[ChatCompletionMessageParam] = [
+    {"role": "user", "content": "What is the capital of France? Answer in one sentence."}
+]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +96,7 @@ def test_malformed_json_is_a_bad_request(house: House) -> None:
 
 
 def test_an_overflow_of_the_context_is_a_bad_request(client: openai.OpenAI) -> None:
-    long = [{"role": "user", "content": "word " * 4000}]
+    long: list[ChatCompletionMessageParam] = [{"role": "user", "content": "word " * 4000}]
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="smollm2", messages=long, stream=stream)

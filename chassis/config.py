@@ -21,6 +21,7 @@ SECTIONS = ("broker", "scheduler", "llm", "edge")
 CONFIG_ENV = "COHABIT_CONFIG"
 _DEFAULT_NAME = "cohabit.yaml"
 _SOCKET_PATH_BYTES = 107  # sun_path
+_MOST_DEPTH = 16
 
 Loc = tuple[str | int, ...]
 
@@ -87,7 +88,8 @@ class Document:
 
     def section(self, name: str, kind: type[S]) -> S:
         """Section `name`, checked against `kind`. Raises ConfigError."""
-        return self._checked((name,), self.data.get(name) or {}, kind)
+        value = self.data.get(name)
+        return self._checked((name,), {} if value is None else value, kind)
 
     def house(self) -> House:
         """The keys all services share, paths made absolute. Raises ConfigError."""
@@ -124,9 +126,11 @@ class Document:
             return f"{self._where(loc)}: {key}: unknown key{hint}"
         if error["type"] == "missing":
             return f"{self._where(loc)}: {key}: missing; expected a value"
-        said = str(error["msg"])
+        said = str(error["msg"]).removeprefix("Value error, ")
         expected = said[:1].lower() + said[1:].replace("Input should be", "expected")
         expected = expected.replace("input should be", "expected")
+        if isinstance(error["input"], Mapping):  # a rule over several keys says which it means
+            return f"{self._where(loc)}: {key}: {expected}"
         return f"{self._where(loc)}: {key}: {expected}, got {error['input']!r}"
 
     def _where(self, loc: Loc) -> str:
@@ -165,8 +169,13 @@ def fail(error: ConfigError) -> NoReturn:
 
 def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
     try:
-        loader = yaml.SafeLoader(path.read_text())
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
+        if node is None:
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(f"{path}:1: expected keys with values at the top level")
+        return dict(_plain(loader, node, (), path, marks))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -174,22 +183,24 @@ def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
         raise ConfigError(f"{path}{line}: expected YAML, {problem}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
-    if node is None:
-        return {}
-    if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{path}:1: expected keys with values at the top level")
-    value = _plain(loader, node, (), path, marks)
-    return dict(value)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
 
 
 def _plain(
     loader: yaml.SafeLoader, node: yaml.Node, loc: Loc, path: Path, marks: dict[Loc, Mark]
 ) -> Any:
     marks.setdefault(loc, _mark(path, node))
+    line = node.start_mark.line + 1
+    if len(loc) > _MOST_DEPTH:  # an alias may stand for what it stands in
+        raise ConfigError(f"{path}:{line}: expected at most {_MOST_DEPTH} levels of keys")
     if isinstance(node, yaml.SequenceNode):
         return [_plain(loader, n, (*loc, i), path, marks) for i, n in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
-        return loader.construct_object(node, deep=True)
+        try:
+            return loader.construct_object(node, deep=True)
+        except ValueError as error:  # e.g. a date that no calendar has
+            raise ConfigError(f"{path}:{line}: {error}") from None
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = str(loader.construct_object(key_node, deep=True))

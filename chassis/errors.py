@@ -19,6 +19,9 @@ import grpc
 
 DOMAIN = "cohabit"
 
+_MOST_MESSAGE_BYTES = 1500
+"""The text travels in HTTP/2 trailers, percent-encoded and once more in the details: 8 KiB."""
+
 
 class Reason(StrEnum):
     """Every way in which the house says no."""
@@ -135,9 +138,9 @@ class Fault(Exception):
         retry_after_s: float | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        self.message = _clipped(message)
+        super().__init__(self.message)
         self.reason = reason
-        self.message = message
         self.retry_after_s = retry_after_s
         self.metadata: Mapping[str, str] = dict(metadata or {})
 
@@ -145,6 +148,14 @@ class Fault(Exception):
     def row(self) -> Row:
         """How this fault looks on each wire."""
         return TABLE[self.reason]
+
+
+def _clipped(message: str) -> str:
+    """A sentence may quote what a caller sent, and that may be of any length."""
+    raw = message.encode(errors="replace")
+    if len(raw) <= _MOST_MESSAGE_BYTES:
+        return message
+    return raw[:_MOST_MESSAGE_BYTES].decode(errors="ignore") + "…"
 
 
 def not_implemented(what: str) -> Fault:

@@ -16,6 +16,7 @@ import uvloop
 
 from chassis import config, log, metrics
 from chassis.process import die_with_parent
+from chassis.server import CannotListen
 
 C = TypeVar("C", bound=config.Section)
 
@@ -51,7 +52,10 @@ def run_service(
         config.fail(error)
     log.configure(name, context.house.log_level)
     metrics.serve(context.house.metrics.get(name, ""))
-    run(start(context))
+    try:
+        run(start(context))
+    except CannotListen as error:
+        raise SystemExit(f"{name}: {error}") from None
 
 
 def run(main: Awaitable[None]) -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from cohabit.common.v1 import common_pb2
-from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 from chassis import log
 from chassis.backoff import RECONNECT
 from chassis.channel import call_metadata
 from chassis.errors import Fault, Reason, not_implemented
 from chassis.status import fault_of
+from cohabit.common.v1 import common_pb2
+from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
     from cohabit.scheduler.v1 import scheduler_pb2_grpc

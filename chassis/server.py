@@ -5,8 +5,10 @@ finish, then the process ends. A second signal exits at once.
 """
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -35,6 +37,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+class CannotListen(Exception):
+    """The address cannot be bound; the text is one sentence for people."""
+
+
 @dataclass(slots=True)
 class Server:
     """A grpc.aio server with health and reflection; register servicers on `.grpc`."""
@@ -57,16 +63,18 @@ class Server:
     async def start(self, listen: str) -> str:
         """Bind `listen` and serve, health NOT_SERVING; answers the target to dial.
 
-        Port 0 picks a free port. A stale socket file is replaced.
+        Port 0 picks a free port. A stale socket file is replaced. Raises CannotListen.
         """
         await self.set_serving(False)
         if listen.startswith("unix:"):
             _clear_socket(Path(listen.removeprefix("unix:")))
-            self.grpc.add_insecure_port(listen)
-            target = listen
-        else:
+        try:
             port = self.grpc.add_insecure_port(listen)
-            target = f"{listen.rpartition(':')[0]}:{port}"
+        except RuntimeError:
+            raise CannotListen(
+                f"{listen} cannot be listened on: it is in use, or not an address of this machine"
+            ) from None
+        target = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
         await self.grpc.start()
         return target
 
@@ -86,6 +94,10 @@ class Server:
 
 def _clear_socket(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(str(path)) in (0, errno.EAGAIN):
+            raise CannotListen(f"{path} is served by another process; stop that one first")
     path.unlink(missing_ok=True)
 
 

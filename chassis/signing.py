@@ -10,6 +10,7 @@ import secrets
 from pathlib import Path
 
 _SIGNATURE_CHARS = 32
+_MOST_CHARS = 256
 
 
 class Signer:
@@ -23,7 +24,7 @@ class Signer:
         """Read the key of this host, making it if this is the first service to ask."""
         state_dir.mkdir(parents=True, exist_ok=True)
         path = state_dir / "secret"
-        draft = state_dir / f".secret.{os.getpid()}"
+        draft = state_dir / f".secret.{secrets.token_hex(8)}"
         draft.touch(mode=0o600)
         draft.write_bytes(secrets.token_bytes(32))
         try:
@@ -35,13 +36,21 @@ class Signer:
         return cls(path.read_bytes())
 
     def sign(self, text: str) -> str:
-        """`text` with its signature."""
+        """`text` with its signature. Raises ValueError when it is too long to be checked."""
+        if not 0 < len(text) <= _MOST_CHARS:
+            raise ValueError(f"expected 1 to {_MOST_CHARS} characters to sign, got {len(text)}")
         return f"{text}.{self._mac(text)}"
 
     def check(self, token: str) -> str | None:
         """The text of a token we signed; None for any other."""
-        text, _, mac = token[:300].rpartition(".")
-        return text if text and hmac.compare_digest(mac, self._mac(text)) else None
+        text, _, mac = token[: _MOST_CHARS + _SIGNATURE_CHARS + 2].rpartition(".")
+        # As bytes: compare_digest refuses characters beyond ASCII, and a stranger may send any.
+        good = hmac.compare_digest(_bytes(mac), _bytes(self._mac(text)))
+        return text if text and good else None
 
     def _mac(self, text: str) -> str:
-        return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:_SIGNATURE_CHARS]
+        return hmac.new(self._key, _bytes(text), hashlib.sha256).hexdigest()[:_SIGNATURE_CHARS]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -2,6 +2,7 @@
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from chassis.errors import DOMAIN, TABLE, Fault, Reason
@@ -61,7 +62,13 @@ def fault_of(error: grpc.aio.AioRpcError, peer: str) -> Fault:
 
 
 def _parse(raw: bytes) -> Fault | None:
-    status = status_pb2.Status.FromString(raw)
+    try:
+        return _unpacked(status_pb2.Status.FromString(raw))
+    except DecodeError:  # not ours, whatever it is
+        return None
+
+
+def _unpacked(status: "status_pb2.Status") -> Fault | None:
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     found, retry_after_s = False, None
     for detail in status.details:

@@ -1,6 +1,6 @@
 """Engine processes: start, gate, watch, stop. What every model service shares.
 
-Parent side (`host`, `instance`, `leases`, `servicer`) runs in the model service; engine side
-(`engine_side`, `permits`) runs in the engine process. The Engine protocol itself is each
+Parent side (`host`, `tenancy`, `instance`, `leases`, `servicer`) runs in the model service; engine
+side (`engine_side`, `permits`) runs in the engine process. The Engine protocol itself is each
 service's own.
 """

@@ -1,13 +1,14 @@
 """cohabit.models.v1.EngineService: what an engine process tells those who supervise it."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import psutil
+
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
-
 from hosting.broadcast import Fallen
 
 if TYPE_CHECKING:
@@ -28,18 +29,22 @@ class EngineServicer(rpc.EngineServiceServicer):
     ) -> AsyncIterator[pb.WatchEngineResponse]:
         process = self._process
         with process.events.subscribe() as watcher:
-            yield _usage()
             yield pb.WatchEngineResponse(load_progress=process.progress)
+            for permit_id in process.permits.running:
+                yield permit_event(permit_id, started=True)
+            yield usage_event()  # also says: these were all
             if process.ready is not None:
                 yield pb.WatchEngineResponse(ready=process.ready)
-            for permit_id in process.permits.running:
-                yield permit_event(permit_id, True)
+            usage_due = time.monotonic() + _USAGE_EVERY_S
             while True:
                 try:
-                    event = await watcher.next(_USAGE_EVERY_S)
+                    event = await watcher.next(max(0.0, usage_due - time.monotonic()))
                 except Fallen:
-                    return
-                yield event or _usage()
+                    return  # the parent comes back, and is told afresh what runs
+                if event is None:
+                    event = usage_event()
+                    usage_due = time.monotonic() + _USAGE_EVERY_S
+                yield event
 
     async def RevokePermit(
         self,
@@ -52,12 +57,13 @@ class EngineServicer(rpc.EngineServiceServicer):
         return pb.RevokePermitResponse(running=running)
 
 
-def permit_event(permit_id: str, started: bool) -> pb.WatchEngineResponse:
+def permit_event(permit_id: str, *, started: bool) -> pb.WatchEngineResponse:
     """That the work of a permit began or ended."""
     phase = pb.PermitChange.PHASE_STARTED if started else pb.PermitChange.PHASE_ENDED
     return pb.WatchEngineResponse(permit=pb.PermitChange(permit_id=permit_id, phase=phase))
 
 
-def _usage() -> pb.WatchEngineResponse:
+def usage_event() -> pb.WatchEngineResponse:
+    """The memory of this process now."""
     resident = psutil.Process().memory_info().rss // _MIB
     return pb.WatchEngineResponse(usage=pb.EngineUsage(materialised_mib=resident))

@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from cohabit.common.v1 import common_pb2
-from cohabit.models.v1 import models_pb2 as pb
-from cohabit.models.v1 import models_pb2_grpc as rpc
 
 from chassis import log
 from chassis.channel import PERMIT_ID
@@ -23,8 +20,11 @@ from chassis.errors import Fault, Reason
 from chassis.main import run
 from chassis.process import die_with_parent
 from chassis.server import Server, service_name, until_signal
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.broadcast import Broadcast
-from hosting.engine_servicer import EngineServicer, permit_event
+from hosting.engine_servicer import EngineServicer, permit_event, usage_event
 from hosting.permits import PermitLedger
 
 ENGINE_SERVICE = service_name(pb, "EngineService")
@@ -61,7 +61,7 @@ class EngineProcess:
         self.events.publish(pb.WatchEngineResponse(load_progress=share))
 
     def _permit_changed(self, permit_id: str, started: bool) -> None:
-        self.events.publish(permit_event(permit_id, started))
+        self.events.publish(permit_event(permit_id, started=started))
 
 
 def permit_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
@@ -106,18 +106,21 @@ async def _load(process: EngineProcess, load: Loader) -> None:
         log.get().exception("load failed")
         await _fail(process, Fault(Reason.MODEL_FAILED, "The engine failed; its log says how."))
     else:
-        process.ready = ready
         await process.server.set_serving(True)
+        process.ready = ready
+        process.events.publish(usage_event())
         process.events.publish(pb.WatchEngineResponse(ready=ready))
 
 
 async def _fail(process: EngineProcess, fault: Fault) -> None:
     failure = common_pb2.Failure(reason=fault.reason.value, message=fault.message)
     # The parent reads the last line of standard error even when its stream comes too late.
-    sys.stderr.write(f"{FAILED_PREFIX}{fault.reason.value} {fault.message}\n")
+    sys.stderr.write(f"{FAILED_PREFIX}{fault.reason.value} {' '.join(fault.message.split())}\n")
     process.events.publish(pb.WatchEngineResponse(failed=failure))
-    await process.server.stop()
-    os._exit(1)
+    try:
+        await process.server.stop()
+    finally:
+        os._exit(1)
 
 
 FAILED_PREFIX = "engine-failed "

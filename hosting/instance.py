@@ -13,21 +13,26 @@ import sys
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import grpc
-from cohabit.models.v1 import models_pb2 as pb
-from cohabit.models.v1 import models_pb2_grpc as rpc
 
 from chassis import log
 from chassis.backoff import RECONNECT
 from chassis.channel import open_channel
 from chassis.errors import Fault, Reason
 from chassis.process import child_env
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
+from hosting.engine_servicer import permit_event
 from hosting.engine_side import FAILED_PREFIX, Birth
 from hosting.values import EngineHome, ModelSpec
 
 _TAIL_LINES = 20
 _LINE_BYTES = 64 * 1024
+_EVENTS = 1024
+_LAST_WORDS_S = 1.0
+"""How long a dead engine's standard error is read on; a grandchild may hold it open for ever."""
 
 
 @dataclass(slots=True)
@@ -42,6 +47,7 @@ class EngineHandle:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    _running: set[str] = field(default_factory=set)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @classmethod
@@ -61,7 +67,7 @@ class EngineHandle:
         assert process.stdin is not None  # noqa: S101 - asked for as a pipe
         process.stdin.write(json.dumps(asdict(birth)).encode() + b"\n")
         process.stdin.close()
-        handle = cls(spec, f"{spec.key}-{name}", address, process, asyncio.Queue(4096))
+        handle = cls(spec, f"{spec.key}-{name}", address, process, asyncio.Queue(_EVENTS))
         handle._tasks = [
             asyncio.create_task(handle._relay_stderr()),
             asyncio.create_task(handle._watch()),
@@ -75,15 +81,18 @@ class EngineHandle:
         for line in reversed(self.tail):
             if line.startswith(FAILED_PREFIX):
                 reason, _, message = line.removeprefix(FAILED_PREFIX).partition(" ")
-                known = {r.value for r in Reason}
-                return Fault(
-                    Reason(reason) if reason in known else Reason.MODEL_FAILED, message.strip()
-                )
+                return self.failure(reason, message.strip())
         code = self.process.returncode or 0
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return Fault(
             Reason.ENGINE_CRASHED, f"The engine of model '{self.spec.key}' ended by {how}."
         )
+
+    @staticmethod
+    def failure(reason: str, message: str) -> Fault:
+        """The fault that an engine reported about its load."""
+        known = {r.value for r in Reason}
+        return Fault(Reason(reason) if reason in known else Reason.MODEL_FAILED, message)
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL after `grace_s`; returns when the process is gone."""
@@ -104,10 +113,20 @@ class EngineHandle:
 
     async def _await_exit(self) -> None:
         await self.process.wait()
-        await self._tasks[0]  # the last words
-        self._tasks[1].cancel()
+        relay, watch, _ = self._tasks
+        await asyncio.wait([relay], timeout=_LAST_WORDS_S)
+        relay.cancel()
+        watch.cancel()
+        await asyncio.wait([relay, watch])
+        self._unlink_socket()
+        if self.events.full():  # nobody reads; the end must get in all the same
+            self.events.get_nowait()
+        self.events.put_nowait(None)
         self.over.set()
-        self._put(None)
+
+    def _unlink_socket(self) -> None:
+        if self.address.startswith("unix:"):  # a killed engine leaves its socket behind
+            Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
 
     async def _relay_stderr(self) -> None:
         assert self.process.stderr is not None  # noqa: S101 - asked for as a pipe
@@ -129,15 +148,26 @@ class EngineHandle:
             while True:
                 try:
                     call = stub.WatchEngine(pb.WatchEngineRequest(), wait_for_ready=True)
+                    missing = set(self._running)
                     async for event in call:
                         failures = 0
-                        self._put(event)
+                        await self._pass_on(event, missing)
                 except grpc.aio.AioRpcError as error:
                     log.get().debug("engine watch broke", code=error.code().name)
                 failures += 1
                 await asyncio.sleep(RECONNECT.delay_s(failures))
 
-    def _put(self, event: pb.WatchEngineResponse | None) -> None:
-        # The host drains at once; a full queue means it is gone and nobody cares.
-        if not self.events.full():
-            self.events.put_nowait(event)
+    async def _pass_on(self, event: pb.WatchEngineResponse, missing: set[str]) -> None:
+        """Queue an event. A new stream names what runs, then says its usage: work that was known
+        before and is `missing` by then has ended while nobody listened."""
+        if event.HasField("permit"):
+            permit_id = event.permit.permit_id
+            missing.discard(permit_id)
+            started = event.permit.phase == pb.PermitChange.PHASE_STARTED
+            (self._running.add if started else self._running.discard)(permit_id)
+        if event.HasField("usage"):
+            for permit_id in missing:
+                self._running.discard(permit_id)
+                await self.events.put(permit_event(permit_id, started=False))
+            missing.clear()
+        await self.events.put(event)

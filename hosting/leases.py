@@ -4,25 +4,25 @@ import asyncio
 from collections.abc import Callable, Collection
 
 import grpc
-from cohabit.broker.v1 import broker_pb2 as pb
-from cohabit.broker.v1 import broker_pb2_grpc as rpc
-from cohabit.common.v1 import common_pb2
 
 from chassis import log
 from chassis.channel import open_channel
 from chassis.errors import Fault, Reason
 from chassis.status import fault_of
+from cohabit.broker.v1 import broker_pb2 as pb
+from cohabit.broker.v1 import broker_pb2_grpc as rpc
+from cohabit.common.v1 import common_pb2
 
 _TIMEOUT_S = 5.0
 _RENEW_EVERY_S = 5.0
-"""Well below any TTL that a broker may be configured with (10 s at least)."""
 _RETRY_S = 1.0
 
 
 class LeaseBook:
     """Calls to the broker about the leases of one model service."""
 
-    def __init__(self, broker: str, service: str) -> None:
+    def __init__(self, broker: str, service: str, *, renew_every_s: float = _RENEW_EVERY_S) -> None:
+        self._renew_every_s = renew_every_s
         self._channel = open_channel(broker)
         self._stub: rpc.BrokerServiceAsyncStub = rpc.BrokerServiceStub(self._channel)
         self._service = service
@@ -67,22 +67,35 @@ class LeaseBook:
                 log.get().info("released a leftover lease", lease=lease.lease_id)
                 await self.release(lease.lease_id)
 
-    async def keep(self, lease: pb.Lease, materialised_mib: Callable[[], int]) -> None:
-        """Renew `lease` for ever; returns only when it is lost and cannot be had again."""
+    async def keep(
+        self,
+        lease: pb.Lease,
+        materialised_mib: Callable[[], int],
+        regained: Callable[[pb.Lease], None],
+    ) -> None:
+        """Renew `lease` for ever; returns only when it is lost and cannot be had again.
+
+        One that was lost and granted anew has another id: `regained` is told. While the broker is
+        away there is nothing to do but ask again: it keeps its ledger over a restart.
+        """
         while True:
-            await asyncio.sleep(_RENEW_EVERY_S)
+            wait_s = self._renew_every_s
             try:
                 await self.adopt(lease.lease_id, materialised_mib())
             except Fault as fault:
                 if fault.reason is Reason.LEASE_NOT_FOUND:
-                    regained = await self._again(lease)
-                    if regained is None:
+                    answer = await self._again(lease)
+                    if answer is not None and not answer.HasField("lease"):
                         return
-                    lease = regained
-                else:
-                    await asyncio.sleep(_RETRY_S)
+                    if answer is not None:
+                        lease, wait_s = answer.lease, 0.0
+                        log.get().warning("lease regained", lease=lease.lease_id)
+                        regained(lease)
+                wait_s = min(wait_s, _RETRY_S)
+            await asyncio.sleep(wait_s)
 
-    async def _again(self, lease: pb.Lease) -> pb.Lease | None:
+    async def _again(self, lease: pb.Lease) -> pb.AcquireLeaseResponse | None:
+        """A lease like `lease`, or the denial; None while the broker does not answer."""
         request = pb.AcquireLeaseRequest(
             holder=lease.holder,
             device=lease.device,
@@ -91,7 +104,7 @@ class LeaseBook:
             preferred_mib=lease.granted_mib,
         )
         try:
-            answer = await self._stub.AcquireLease(request, timeout=_TIMEOUT_S)
-        except grpc.aio.AioRpcError:
+            return await self._stub.AcquireLease(request, timeout=_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            log.get().warning("lease not regained yet", code=error.code().name)
             return None
-        return answer.lease if answer.HasField("lease") else None

@@ -1,13 +1,14 @@
 """cohabit.models.v1.ModelService over a ModelHost: wire ↔ domain, nothing else."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
-from cohabit.models.v1 import models_pb2 as pb
-from cohabit.models.v1 import models_pb2_grpc as rpc
 
 from chassis.errors import Fault, Reason
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.broadcast import Fallen
 from hosting.host import ModelHost
 
@@ -30,12 +31,9 @@ class ModelServicer(rpc.ModelServiceServicer):
     async def LoadModel(
         self, request: pb.LoadModelRequest, context: Context
     ) -> AsyncIterator[pb.LoadModelResponse]:
-        load = self._host.load(request.key, request.lease_id)
-        try:
+        async with aclosing(self._host.load(request.key, request.lease_id)) as load:
             async for instance in load:
                 yield pb.LoadModelResponse(instance=instance)
-        finally:
-            await load.aclose()  # type: ignore[attr-defined]
 
     async def UnloadModel(
         self, request: pb.UnloadModelRequest, context: Context

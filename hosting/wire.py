@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING
 
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2 as pb
-
 from hosting.core import State
 
 if TYPE_CHECKING:
-    from hosting.host import Hosted
+    from hosting.hosted import Hosted
 
 
 def model_message(hosted: "Hosted") -> pb.Model:

@@ -1,0 +1,548 @@
+"""A model service over real engine processes and a real broker process."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+
+from chassis.channel import call_metadata, open_channel
+from chassis.errors import Fault, Reason
+from chassis.process import child_env
+from chassis.server import Server, service_name
+from chassis.status import fault_of
+from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from cohabit.common.v1 import common_pb2
+from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.models.v1 import models_pb2 as pb
+from cohabit.models.v1 import models_pb2_grpc as rpc
+from hosting import servicer as hosting_servicer
+from hosting.host import ModelHost
+from hosting.leases import LeaseBook
+from hosting.servicer import ModelServicer
+from hosting.values import EngineHome, Kind, ModelSpec
+
+DEADLINE_S = 15.0
+ROOT = Path(__file__).parents[2]
+
+
+async def until(condition: Callable[[], Any], what: str) -> float:
+    """Poll a real external condition; the milliseconds it took."""
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():  # noqa: ASYNC110  processes and brokers tell nobody
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"never: {what}") from None
+    return (time.perf_counter() - began) * 1000
+
+
+async def refusal(call: Awaitable[Any]) -> Fault:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async with asyncio.timeout(DEADLINE_S):
+            await call
+    return fault_of(caught.value, "model")
+
+
+async def drained(call: Any) -> list[Any]:
+    events = []
+    async with asyncio.timeout(DEADLINE_S):
+        while (event := await call.read()) is not grpc.aio.EOF:
+            events.append(event)
+    return events
+
+
+def engine_pids(parent: int | None = None) -> set[int]:
+    """Living engine processes of a parent."""
+    found = set()
+    for child in psutil.Process(parent).children():
+        with suppress(psutil.NoSuchProcess):
+            if "tests.toy_engine" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                found.add(child.pid)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A broker process, and a model service in this one."""
+
+    host: ModelHost
+    models: "rpc.ModelServiceAsyncStub"
+    broker: "broker_pb2_grpc.BrokerServiceAsyncStub"
+    leases: LeaseBook
+    run_dir: Path
+
+    async def lease(self, key: str = "toy", mib: int = 100) -> str:
+        request = broker_pb2.AcquireLeaseRequest(
+            holder=f"test/{key}",
+            kind=broker_pb2.LEASE_KIND_RESIDENT,
+            tier=common_pb2.TIER_PAID,
+            preferred_mib=mib,
+        )
+        answer = await self.broker.AcquireLease(request, timeout=DEADLINE_S, wait_for_ready=True)
+        assert answer.HasField("lease"), answer
+        return answer.lease.lease_id
+
+    async def listed(self) -> list[broker_pb2.Lease]:
+        request = broker_pb2.ListLeasesRequest()
+        return list((await self.broker.ListLeases(request, timeout=DEADLINE_S)).leases)
+
+    async def until_leases(self, condition: Callable[[list[broker_pb2.Lease]], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition(await self.listed()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    def load(self, lease_id: str, key: str = "toy") -> Any:
+        return self.models.LoadModel(pb.LoadModelRequest(key=key, lease_id=lease_id))
+
+    async def ready(self, key: str = "toy") -> pb.Instance:
+        events = await drained(self.load(await self.lease(key), key))
+        instance = events[-1].instance
+        assert isinstance(instance, pb.Instance)
+        assert instance.state == pb.MODEL_STATE_READY
+        return instance
+
+    async def unload(self, key: str = "toy", **fields: Any) -> pb.Model:
+        request = pb.UnloadModelRequest(key=key, **fields)
+        return (await self.models.UnloadModel(request, timeout=DEADLINE_S)).model
+
+    def model(self, key: str = "toy") -> pb.Model:
+        return next(model for model in self.host.messages() if model.key == key)
+
+    def sockets(self) -> list[Path]:
+        return list(self.run_dir.glob("engine-*"))
+
+    @asynccontextmanager
+    async def generating(self, instance: pb.Instance, prompt: str) -> AsyncIterator[Any]:
+        """A call at the engine under the permit named like the prompt, begun."""
+        async with open_channel(instance.address) as channel:
+            stub: llm_pb2_grpc.LanguageModelServiceAsyncStub = (
+                llm_pb2_grpc.LanguageModelServiceStub(channel)
+            )
+            call = stub.Generate(
+                llm_pb2.GenerateRequest(prompt=prompt), metadata=call_metadata(f"permit-{prompt}")
+            )
+            try:
+                first = await asyncio.wait_for(call.read(), DEADLINE_S)
+                assert isinstance(first, llm_pb2.GenerateResponse)
+                assert first.text == prompt
+                yield call
+            finally:
+                call.cancel()
+
+
+@asynccontextmanager
+async def broker_process(folder: Path) -> AsyncIterator[str]:
+    config = folder / "cohabit.yaml"
+    config.write_text(
+        "run_dir: run\nstate_dir: state\nbroker:\n  device: simulated\n  capacity_mib: 1000\n"
+        "  floor_mib: {paid: 0, sub: 0, free: 0, background: 0}\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "services.broker", "--config", str(config), env=child_env()
+    )
+    try:
+        yield f"unix:{folder}/run/broker.sock"
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), DEADLINE_S)
+
+
+@asynccontextmanager
+async def world(
+    folder: Path, *, key: str = "toy", ports: tuple[int, int] | None = None, **engine: Any
+) -> AsyncIterator[World]:
+    load_timeout_s = engine.pop("load_timeout_s", 30.0)
+    home = EngineHome(
+        service="test",
+        module="tests.toy_engine",
+        run_dir=folder / "run",
+        log_level="info",
+        ports=ports,
+        load_timeout_s=load_timeout_s,
+    )
+    spec = ModelSpec(key, Kind.LANGUAGE, "chat", resident_mib=100, engine=engine)
+    async with broker_process(folder) as address:
+        leases = LeaseBook(address, "test", renew_every_s=0.05)
+        host = ModelHost(home, [spec], leases)
+        server = Server([service_name(pb, "ModelService")], drain_s=0.2)
+        server.closing.push_async_callback(leases.close)
+        server.closing.push_async_callback(host.close)
+        rpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
+        target = await server.start(f"unix:{folder}/model.sock")
+        tasks = asyncio.all_tasks()
+        try:
+            async with open_channel(target) as channel, open_channel(address) as to_broker:
+                yield World(
+                    host,
+                    rpc.ModelServiceStub(channel),
+                    broker_pb2_grpc.BrokerServiceStub(to_broker),
+                    leases,
+                    folder / "run",
+                )
+        finally:
+            await server.stop()
+        assert not engine_pids()
+        assert not list((folder / "run").glob("engine-*"))
+        names = {t.get_coro().__qualname__ for t in asyncio.all_tasks() - tasks}  # type: ignore[union-attr]
+        assert not {n for n in names if n.startswith(("EngineHandle", "Landlord", "LeaseBook"))}
+
+
+async def test_a_load_streams_progress_and_ends_with_an_address_that_answers(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, steps=10, step_ms=30) as w:
+        events = await drained(w.load(await w.lease()))
+        progress = [e.instance.load_progress for e in events[:-1]]
+        assert {e.instance.state for e in events[:-1]} == {pb.MODEL_STATE_LOADING}
+        assert not any(e.instance.address for e in events[:-1])
+        assert progress == sorted(progress)
+        assert len(set(progress)) > 3
+        instance = events[-1].instance
+        assert instance.state == pb.MODEL_STATE_READY
+        assert instance.places == 2
+        assert instance.load_ms >= 300
+        assert instance.materialised_mib > 0
+        async with w.generating(instance, "hello") as call:
+            assert await asyncio.wait_for(call.read(), DEADLINE_S) is grpc.aio.EOF
+        listed = await w.models.ListModels(pb.ListModelsRequest())
+        assert listed.models[0].capabilities.context_tokens == 77
+        gone = await w.unload()
+        assert gone.state == pb.MODEL_STATE_COLD
+        assert (await w.listed(), engine_pids(), w.sockets()) == ([], set(), [])
+
+
+async def test_a_second_load_joins_and_gives_its_lease_back(tmp_path: Path) -> None:
+    async with world(tmp_path, steps=10, step_ms=30) as w:
+        first, second, third = [await w.lease() for _ in range(3)]
+        one, two = await asyncio.gather(drained(w.load(first)), drained(w.load(second)))
+        assert one[-1].instance.instance_id == two[-1].instance.instance_id
+        (answer,) = await drained(w.load(third))
+        assert answer.instance.instance_id == one[-1].instance.instance_id
+        own = one[-1].instance.lease_id
+        assert [lease.lease_id for lease in await w.listed()] == [own]
+        await drained(w.load(own))  # repeated: must not lose the lease it lives on
+        assert [lease.lease_id for lease in await w.listed()] == [own]
+        assert len(engine_pids()) == 1
+
+
+async def test_a_load_needs_a_lease_that_lives(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        await w.lease()
+        for lease_id in ("", "no-such-lease"):
+            fault = await refusal(drained(w.load(lease_id)))
+            assert fault.reason is Reason.LEASE_REQUIRED
+        unknown = await refusal(drained(w.load("x", "y" * 100_000)))
+        assert unknown.reason is Reason.MODEL_NOT_FOUND
+        assert w.model().state == pb.MODEL_STATE_COLD
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason", "words"),
+    [
+        ({"fail": "never_fits"}, "never_fits", "told to fail"),
+        ({"exit": 3}, "engine_crashed", "exit status 3"),
+        ({"kill": True}, "engine_crashed", "SIGKILL"),
+        ({"silent": True, "load_timeout_s": 0.3}, "model_failed", "longer than 0.3 s"),
+    ],
+)
+async def test_a_load_that_fails_says_why_and_cools_down(
+    tmp_path: Path, engine: dict[str, Any], reason: str, words: str
+) -> None:
+    async with world(tmp_path, **engine) as w:
+        fault = await refusal(drained(w.load(await w.lease())))
+        assert fault.reason is Reason.MODEL_FAILED
+        assert fault.metadata["cause"] == reason
+        assert words in fault.message
+        assert 0 < (fault.retry_after_s or 0) <= 1
+        assert w.model().failure.reason == reason
+        await w.until_leases(lambda leases: not leases)
+        assert (engine_pids(), w.sockets()) == (set(), [])
+        kept = await w.lease()
+        refused = await refusal(drained(w.load(kept)))
+        assert refused.reason is Reason.MODEL_FAILED
+        assert 0 < (refused.retry_after_s or 0) <= 1
+        assert [lease.lease_id for lease in await w.listed()] == [kept]  # never adopted
+
+
+async def test_the_cool_down_grows(tmp_path: Path) -> None:
+    async with world(tmp_path, exit=1) as w:
+        delays = []
+        for _ in range(3):
+            fault = await refusal(drained(w.load(await w.lease())))
+            delays.append(fault.retry_after_s or 0)
+            w.host.get("toy").life.retry_at_ms = 0  # as if it had been waited out
+        assert delays == [pytest.approx(s, abs=0.3) for s in (1, 2, 4)]
+
+
+async def test_an_engine_that_dies_while_it_serves(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        watch = w.models.WatchModels(pb.WatchModelsRequest())
+        snapshot = await watch.read()
+        assert isinstance(snapshot, pb.WatchModelsResponse)
+        assert snapshot.snapshot.models[0].instances[0].instance_id == instance.instance_id
+        seen: list[str] = []
+        async with w.generating(instance, "die") as call:
+            fault = await refusal(drained(call))
+            assert fault.reason is Reason.SERVICE_UNAVAILABLE
+            failed: pb.Model | None = None
+            while failed is None:
+                event = await asyncio.wait_for(watch.read(), DEADLINE_S)
+                assert isinstance(event, pb.WatchModelsResponse)
+                if event.HasField("permit"):
+                    assert event.permit.permit_id == "permit-die"
+                    assert event.permit.instance_id == instance.instance_id
+                    seen.append(pb.PermitChange.Phase.Name(event.permit.phase))
+                if event.model.state == pb.MODEL_STATE_FAILED:
+                    failed = event.model
+        assert seen == ["PHASE_STARTED", "PHASE_ENDED"]
+        assert failed.failure.reason == "engine_crashed"
+        assert failed.failure.retry_at_unix_ms <= time.time() * 1000  # at once
+        assert not failed.instances
+        await w.until_leases(lambda leases: not leases)
+        assert (await w.ready()).instance_id != instance.instance_id
+
+
+async def test_unload_waits_for_what_runs_or_leaves_it(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        async with w.generating(instance, "hold") as call:
+            await until(lambda: w.model().instances[0].running_permit_ids, "the permit is known")
+            assert list(w.model().instances[0].running_permit_ids) == ["permit-hold"]
+            fault = await refusal(w.unload(drain_ms=50))
+            assert fault.reason is Reason.MODEL_BUSY
+            assert w.model().state == pb.MODEL_STATE_READY
+
+            leaving = asyncio.create_task(w.unload())
+            await until(lambda: w.model().state == pb.MODEL_STATE_DRAINING, "it drains")
+            refused = await refusal(drained(w.load(await w.lease())))
+            assert refused.reason is Reason.MODEL_BUSY
+            call.cancel()
+            assert (await leaving).state == pb.MODEL_STATE_COLD
+        assert not engine_pids()
+
+
+async def test_a_drain_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        async with w.generating(instance, "hold"):
+            await until(lambda: w.host.get("toy").permits, "the permit is known")
+            call = w.models.UnloadModel(pb.UnloadModelRequest(key="toy"))
+            await until(lambda: w.model().state == pb.MODEL_STATE_DRAINING, "it drains")
+            other = asyncio.create_task(w.unload(drain_ms=300))
+            await until(lambda: w.host.get("toy").drainers == 2, "both wait")
+            call.cancel()
+            await until(lambda: w.host.get("toy").drainers == 1, "one waits")
+            assert w.model().state == pb.MODEL_STATE_DRAINING
+            assert (await refusal(other)).reason is Reason.MODEL_BUSY
+            assert w.model().state == pb.MODEL_STATE_READY
+
+
+async def test_force_ends_what_runs(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        async with w.generating(await w.ready(), "hold") as call:
+            await until(lambda: w.host.get("toy").permits, "the permit is known")
+            gone = await w.unload(drain_ms=1, force=True)
+            assert gone.state == pb.MODEL_STATE_COLD
+            assert (engine_pids(), await w.listed()) == (set(), [])
+            fault = await refusal(drained(call))
+            assert fault.reason is Reason.SERVICE_UNAVAILABLE
+        assert not w.host.get("toy").permits
+
+
+async def test_cancelling_the_load_gives_it_up(tmp_path: Path) -> None:
+    async with world(tmp_path, steps=1000, step_ms=50) as w:
+        lease = await w.lease()
+        first, second = w.load(lease), w.load(lease)
+        await first.read()
+        await second.read()
+        (pid,) = engine_pids()
+        first.cancel()
+        await until(lambda: w.host.get("toy").loaders == 1, "one caller left")
+        assert engine_pids() == {pid}
+        second.cancel()
+        assert await until(lambda: not engine_pids(), "the process is gone") < 2000
+        await w.until_leases(lambda leases: not leases)
+        await until(lambda: w.model().state == pb.MODEL_STATE_COLD, "COLD")
+
+
+async def test_a_load_given_up_at_once_and_again(tmp_path: Path) -> None:
+    async with world(tmp_path, steps=1000, step_ms=50) as w:
+        for _ in range(3):
+            lease = await w.lease()
+            call = asyncio.create_task(anext(w.host.load("toy", lease)))
+            await until(lambda: w.host.get("toy").tenancy, "it began")
+            hosted = w.host.get("toy")
+            hosted.dismiss()
+            hosted.dismiss()
+            await asyncio.wait_for(hosted.vacant(), DEADLINE_S)
+            hosted.dismiss()
+            with suppress(Fault):
+                await call
+            assert w.model().state == pb.MODEL_STATE_COLD
+            assert not engine_pids()
+            assert not await w.listed()
+
+
+async def test_a_new_load_waits_for_one_that_is_given_up(tmp_path: Path) -> None:
+    async with world(tmp_path, steps=20, step_ms=20) as w:
+        call = w.load(await w.lease())
+        await call.read()
+        unloading = asyncio.create_task(w.unload())
+        tenancy = w.host.get("toy").tenancy
+        assert tenancy is not None
+        await until(lambda: tenancy.dismissed, "the unload began")
+        instance = await w.ready()
+        await unloading
+        assert [lease.lease_id for lease in await w.listed()] == [instance.lease_id]
+        assert (await refusal(drained(call))).reason is Reason.MODEL_BUSY
+
+
+async def test_close_during_a_load(tmp_path: Path) -> None:
+    async with world(tmp_path, steps=1000, step_ms=50) as w:
+        call = w.load(await w.lease())
+        await call.read()
+        assert engine_pids()
+        await asyncio.wait_for(w.host.close(), DEADLINE_S)
+        assert (engine_pids(), await w.listed()) == (set(), [])
+        fault = await refusal(drained(w.load(await w.lease())))
+        assert fault.reason is Reason.SERVICE_UNAVAILABLE
+
+
+async def test_engines_take_turns_at_their_ports(tmp_path: Path, unused_tcp_port: int) -> None:
+    async with world(tmp_path, ports=(unused_tcp_port, unused_tcp_port)) as w:
+        for _ in range(2):
+            instance = await w.ready()
+            assert instance.address == f"127.0.0.1:{unused_tcp_port}"
+            async with w.generating(instance, "hello"):
+                pass
+            await w.unload()
+
+
+async def test_watchers_see_a_snapshot_the_changes_and_a_pulse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting_servicer, "_HEARTBEAT_S", 0.05)
+    async with world(tmp_path) as w:
+        watch = w.models.WatchModels(pb.WatchModelsRequest())
+        first = await watch.read()
+        assert isinstance(first, pb.WatchModelsResponse)
+        assert [m.state for m in first.snapshot.models] == [pb.MODEL_STATE_COLD]
+        second = await asyncio.wait_for(watch.read(), DEADLINE_S)
+        assert isinstance(second, pb.WatchModelsResponse)
+        assert second.HasField("heartbeat")
+        await w.ready()
+        await w.unload()
+        states: list[int] = []
+        while states[-1:] != [pb.MODEL_STATE_COLD]:
+            event = await asyncio.wait_for(watch.read(), DEADLINE_S)
+            assert isinstance(event, pb.WatchModelsResponse)
+            if event.HasField("model") and event.model.state not in states[-1:]:
+                states.append(event.model.state)
+        assert states == [
+            pb.MODEL_STATE_LOADING,
+            pb.MODEL_STATE_READY,
+            pb.MODEL_STATE_DRAINING,
+            pb.MODEL_STATE_COLD,
+        ]
+
+
+async def test_leases_are_renewed_with_what_is_in_use(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        await w.until_leases(lambda leases: leases[0].materialised_mib == 100)
+        (before,) = await w.listed()
+        assert before.lease_id == instance.lease_id
+        await w.until_leases(lambda leases: leases[0].expires_unix_ms > before.expires_unix_ms)
+
+
+async def test_a_lost_lease_is_had_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        await w.broker.ReleaseLease(broker_pb2.ReleaseLeaseRequest(lease_id=instance.lease_id))
+        await w.until_leases(lambda leases: bool(leases) and leases[0].materialised_mib == 100)
+        (anew,) = await w.listed()
+        assert anew.lease_id != instance.lease_id
+        assert w.model().instances[0].lease_id == anew.lease_id
+        assert w.model().state == pb.MODEL_STATE_READY
+        await w.unload()
+        assert not await w.listed()  # the one it had in the end, not the first
+
+
+@pytest.mark.parametrize("steps", [0, 1000], ids=["serving", "loading"])
+async def test_a_lease_lost_for_good_stops_the_model(tmp_path: Path, steps: int) -> None:
+    async with world(tmp_path, steps=steps, step_ms=20) as w:
+        lease = await w.lease()
+        call = asyncio.create_task(drained(w.load(lease)))
+        await until(engine_pids, "the engine runs")
+        if not steps:
+            await call
+        # Another takes what is left and, with one breath, what the model lived on.
+        await w.lease("other", 900)
+        release = w.broker.ReleaseLease(broker_pb2.ReleaseLeaseRequest(lease_id=lease))
+        await asyncio.gather(release, w.lease("another", 50))
+        await until(lambda: w.model().state == pb.MODEL_STATE_FAILED, "it failed")
+        assert w.model().failure.reason == "lease_not_found"
+        assert not engine_pids()
+        if steps:
+            assert (await refusal(call)).metadata["cause"] == "lease_not_found"
+
+
+async def test_leftovers_go_and_living_leases_stay(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        used, fresh = await w.lease("gone"), await w.lease("coming")
+        instance = await w.ready()
+        await w.broker.RenewLease(broker_pb2.RenewLeaseRequest(lease_id=used, materialised_mib=40))
+        await w.until_leases(lambda leases: sum(bool(le.materialised_mib) for le in leases) == 2)
+        await w.leases.release_leftovers(w.host.lease_ids)
+        assert {lease.lease_id for lease in await w.listed()} == {fresh, instance.lease_id}
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from chassis import log
+from tests.contract.test_hosting import world
+
+async def main():
+    log.configure("parent")
+    async with world(Path(sys.argv[1])) as w:
+        await w.ready()
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_engines_die_with_their_parent(tmp_path: Path) -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", PARENT, str(tmp_path),
+        stdout=asyncio.subprocess.PIPE,
+        env=child_env() | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert parent.stdout is not None
+        line = await asyncio.wait_for(parent.stdout.readline(), DEADLINE_S)
+        assert line == b"ready\n"
+        (engine,) = engine_pids(parent.pid)
+    finally:
+        parent.kill()
+        await parent.wait()
+    await until(lambda: not _runs(engine), "the engine is gone")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

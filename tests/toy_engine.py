@@ -1,0 +1,79 @@
+"""An engine process without a model, for tests of hosting: its birth says how it behaves.
+
+`engine` keys: `steps` and `step_ms` (a load with progress), `fail` (a Reason), `exit` (a status),
+`kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error).
+Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "die" kills the process.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from chassis.errors import Fault, Reason, not_implemented
+from chassis.server import service_name
+from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.models.v1 import models_pb2
+from hosting.engine_side import EngineProcess, permit_of, run_engine
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
+    def __init__(self, process: EngineProcess) -> None:
+        self._process = process
+
+    async def Generate(
+        self, request: llm_pb2.GenerateRequest, context: Context
+    ) -> AsyncIterator[llm_pb2.GenerateResponse]:
+        async with self._process.permits.use(permit_of(context)):
+            yield llm_pb2.GenerateResponse(text=request.prompt)
+            if request.prompt == "hold":
+                await asyncio.Event().wait()
+            if request.prompt == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    async def CountTokens(
+        self, request: llm_pb2.CountTokensRequest, context: Context
+    ) -> llm_pb2.CountTokensResponse:
+        raise not_implemented("Counting")
+
+    async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:
+        raise not_implemented("Embedding")
+
+    async def Rerank(
+        self, request: llm_pb2.RerankRequest, context: Context
+    ) -> llm_pb2.RerankResponse:
+        raise not_implemented("Reranking")
+
+
+async def load(process: EngineProcess) -> models_pb2.EngineReady:
+    engine = process.birth.engine
+    if engine.get("silent"):
+        await asyncio.Event().wait()
+    if say := engine.get("say"):
+        sys.stderr.write(f"{say}\n")
+    llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(Echo(process), process.server.grpc)
+    await process.server.start(process.birth.address)
+    steps = int(engine.get("steps", 0))
+    for done in range(steps):
+        process.report_progress(done / steps)
+        await asyncio.sleep(engine.get("step_ms", 0) / 1000)
+    if engine.get("kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "exit" in engine:
+        os._exit(engine["exit"])
+    if reason := engine.get("fail"):
+        raise Fault(Reason(reason), "The toy was told to fail.")
+    return models_pb2.EngineReady(
+        places=int(engine.get("places", 2)),
+        capabilities=models_pb2.Capabilities(context_tokens=77, input_modalities=["text"]),
+    )
+
+
+if __name__ == "__main__":
+    run_engine((service_name(llm_pb2, "LanguageModelService"),), load)

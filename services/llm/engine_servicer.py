@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason, not_implemented
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
@@ -29,6 +30,7 @@ class EngineServicer(rpc.LanguageModelServiceServicer):
     ) -> AsyncIterator[pb.GenerateResponse]:
         async with self._process.permits.use(permit_of(context)):
             self._check_model(request.model)
+            await context.send_initial_metadata(((TAKEN_IN, "1"),))
             answer = self._engine.generate(prompt_of(request), params_of(request))
             async with aclosing(answer) as chunks:
                 async for chunk in chunks:

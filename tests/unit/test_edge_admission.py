@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason
 from chassis.place import Ask, Loading, Queued, Waits
 from cohabit.common.v1 import common_pb2
@@ -126,6 +127,30 @@ async def test_engine_failures(failure: Exception, reason: Reason) -> None:
         await stubs.run()
     assert caught.value.reason is reason
     assert stubs.log == ["cancel engine", "cancel admit"]
+
+
+async def test_an_engine_that_had_gone_costs_another_turn() -> None:
+    stubs = Stubs([[GRANTED], [QUEUED, GRANTED]], [gone(), TEXT, grpc.aio.EOF])
+    assert await stubs.run() == [Queued(2), TEXT]
+    assert len(stubs.asked) == 2
+
+
+async def test_a_request_that_was_taken_in_is_never_sent_again() -> None:
+    taken_in = grpc.aio.Metadata((TAKEN_IN, "1"))
+    crash = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, taken_in, grpc.aio.Metadata(), "")
+    stubs = Stubs([[GRANTED], [GRANTED]], [crash, TEXT])
+    with pytest.raises(Fault) as caught:
+        await stubs.run()
+    assert caught.value.reason is Reason.ENGINE_CRASHED
+    assert len(stubs.asked) == 1
+
+
+async def test_engines_that_are_always_gone_end_in_an_error() -> None:
+    stubs = Stubs([[GRANTED] for _ in range(9)], [gone() for _ in range(9)])
+    with pytest.raises(Fault) as caught:
+        await stubs.run()
+    assert caught.value.reason is Reason.ENGINE_CRASHED
+    assert 2 < len(stubs.asked) < 9
 
 
 async def test_a_new_call_does_not_wait_for_the_scheduler() -> None:

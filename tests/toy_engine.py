@@ -2,7 +2,8 @@
 
 `engine` keys: `steps` and `step_ms` (a load with progress), `fail` (a Reason), `exit` (a status),
 `kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error).
-Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "die" kills the process.
+Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "die" kills the process,
+"burst" says more than a watcher may have waiting, so that the end of its permit goes unheard.
 """
 
 import asyncio
@@ -36,6 +37,9 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
                 await asyncio.Event().wait()
             if request.prompt == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if request.prompt == "burst":
+                for _ in range(5000):
+                    self._process.report_progress(1.0)
 
     async def CountTokens(
         self, request: llm_pb2.CountTokensRequest, context: Context

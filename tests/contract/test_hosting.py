@@ -1,11 +1,9 @@
-"""A model service over real engine processes and a real broker process."""
+"""Loads, unloads, crashes and leases of real engine processes under a real broker."""
 
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,187 +11,14 @@ import grpc
 import psutil
 import pytest
 
-from chassis.channel import call_metadata, open_channel
 from chassis.errors import Fault, Reason
 from chassis.process import child_env
-from chassis.server import Server, service_name
-from chassis.status import fault_of
-from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
-from cohabit.common.v1 import common_pb2
-from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
-from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting import servicer as hosting_servicer
-from hosting.host import ModelHost
-from hosting.leases import LeaseBook
-from hosting.servicer import ModelServicer
-from hosting.values import EngineHome, Kind, ModelSpec
+from tests.hosting_world import DEADLINE_S, drained, engine_pids, refusal, until, world
 
-DEADLINE_S = 15.0
 ROOT = Path(__file__).parents[2]
-
-
-async def until(condition: Callable[[], Any], what: str) -> float:
-    """Poll a real external condition; the milliseconds it took."""
-    began = time.perf_counter()
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():  # noqa: ASYNC110  processes and brokers tell nobody
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"never: {what}") from None
-    return (time.perf_counter() - began) * 1000
-
-
-async def refusal(call: Awaitable[Any]) -> Fault:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async with asyncio.timeout(DEADLINE_S):
-            await call
-    return fault_of(caught.value, "model")
-
-
-async def drained(call: Any) -> list[Any]:
-    events = []
-    async with asyncio.timeout(DEADLINE_S):
-        while (event := await call.read()) is not grpc.aio.EOF:
-            events.append(event)
-    return events
-
-
-def engine_pids(parent: int | None = None) -> set[int]:
-    """Living engine processes of a parent."""
-    found = set()
-    for child in psutil.Process(parent).children():
-        with suppress(psutil.NoSuchProcess):
-            if "tests.toy_engine" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
-                found.add(child.pid)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """A broker process, and a model service in this one."""
-
-    host: ModelHost
-    models: "rpc.ModelServiceAsyncStub"
-    broker: "broker_pb2_grpc.BrokerServiceAsyncStub"
-    leases: LeaseBook
-    run_dir: Path
-
-    async def lease(self, key: str = "toy", mib: int = 100) -> str:
-        request = broker_pb2.AcquireLeaseRequest(
-            holder=f"test/{key}",
-            kind=broker_pb2.LEASE_KIND_RESIDENT,
-            tier=common_pb2.TIER_PAID,
-            preferred_mib=mib,
-        )
-        answer = await self.broker.AcquireLease(request, timeout=DEADLINE_S, wait_for_ready=True)
-        assert answer.HasField("lease"), answer
-        return answer.lease.lease_id
-
-    async def listed(self) -> list[broker_pb2.Lease]:
-        request = broker_pb2.ListLeasesRequest()
-        return list((await self.broker.ListLeases(request, timeout=DEADLINE_S)).leases)
-
-    async def until_leases(self, condition: Callable[[list[broker_pb2.Lease]], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition(await self.listed()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-    def load(self, lease_id: str, key: str = "toy") -> Any:
-        return self.models.LoadModel(pb.LoadModelRequest(key=key, lease_id=lease_id))
-
-    async def ready(self, key: str = "toy") -> pb.Instance:
-        events = await drained(self.load(await self.lease(key), key))
-        instance = events[-1].instance
-        assert isinstance(instance, pb.Instance)
-        assert instance.state == pb.MODEL_STATE_READY
-        return instance
-
-    async def unload(self, key: str = "toy", **fields: Any) -> pb.Model:
-        request = pb.UnloadModelRequest(key=key, **fields)
-        return (await self.models.UnloadModel(request, timeout=DEADLINE_S)).model
-
-    def model(self, key: str = "toy") -> pb.Model:
-        return next(model for model in self.host.messages() if model.key == key)
-
-    def sockets(self) -> list[Path]:
-        return list(self.run_dir.glob("engine-*"))
-
-    @asynccontextmanager
-    async def generating(self, instance: pb.Instance, prompt: str) -> AsyncIterator[Any]:
-        """A call at the engine under the permit named like the prompt, begun."""
-        async with open_channel(instance.address) as channel:
-            stub: llm_pb2_grpc.LanguageModelServiceAsyncStub = (
-                llm_pb2_grpc.LanguageModelServiceStub(channel)
-            )
-            call = stub.Generate(
-                llm_pb2.GenerateRequest(prompt=prompt), metadata=call_metadata(f"permit-{prompt}")
-            )
-            try:
-                first = await asyncio.wait_for(call.read(), DEADLINE_S)
-                assert isinstance(first, llm_pb2.GenerateResponse)
-                assert first.text == prompt
-                yield call
-            finally:
-                call.cancel()
-
-
-@asynccontextmanager
-async def broker_process(folder: Path) -> AsyncIterator[str]:
-    config = folder / "cohabit.yaml"
-    config.write_text(
-        "run_dir: run\nstate_dir: state\nbroker:\n  device: simulated\n  capacity_mib: 1000\n"
-        "  floor_mib: {paid: 0, sub: 0, free: 0, background: 0}\n"
-    )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "services.broker", "--config", str(config), env=child_env()
-    )
-    try:
-        yield f"unix:{folder}/run/broker.sock"
-    finally:
-        process.terminate()
-        await asyncio.wait_for(process.wait(), DEADLINE_S)
-
-
-@asynccontextmanager
-async def world(
-    folder: Path, *, key: str = "toy", ports: tuple[int, int] | None = None, **engine: Any
-) -> AsyncIterator[World]:
-    load_timeout_s = engine.pop("load_timeout_s", 30.0)
-    home = EngineHome(
-        service="test",
-        module="tests.toy_engine",
-        run_dir=folder / "run",
-        log_level="info",
-        ports=ports,
-        load_timeout_s=load_timeout_s,
-    )
-    spec = ModelSpec(key, Kind.LANGUAGE, "chat", resident_mib=100, engine=engine)
-    async with broker_process(folder) as address:
-        leases = LeaseBook(address, "test", renew_every_s=0.05)
-        host = ModelHost(home, [spec], leases)
-        server = Server([service_name(pb, "ModelService")], drain_s=0.2)
-        server.closing.push_async_callback(leases.close)
-        server.closing.push_async_callback(host.close)
-        rpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
-        target = await server.start(f"unix:{folder}/model.sock")
-        tasks = asyncio.all_tasks()
-        try:
-            async with open_channel(target) as channel, open_channel(address) as to_broker:
-                yield World(
-                    host,
-                    rpc.ModelServiceStub(channel),
-                    broker_pb2_grpc.BrokerServiceStub(to_broker),
-                    leases,
-                    folder / "run",
-                )
-        finally:
-            await server.stop()
-        assert not engine_pids()
-        assert not list((folder / "run").glob("engine-*"))
-        names = {t.get_coro().__qualname__ for t in asyncio.all_tasks() - tasks}  # type: ignore[union-attr]
-        assert not {n for n in names if n.startswith(("EngineHandle", "Landlord", "LeaseBook"))}
 
 
 async def test_a_load_streams_progress_and_ends_with_an_address_that_answers(
@@ -345,6 +170,23 @@ async def test_a_drain_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> No
             assert w.model().state == pb.MODEL_STATE_DRAINING
             assert (await refusal(other)).reason is Reason.MODEL_BUSY
             assert w.model().state == pb.MODEL_STATE_READY
+
+
+async def test_an_end_that_went_unheard_is_noticed_by_the_next_watch(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        watch = w.models.WatchModels(pb.WatchModelsRequest())
+        async with w.generating(instance, "burst") as call:
+            assert await asyncio.wait_for(call.read(), DEADLINE_S) is grpc.aio.EOF
+            phases: list[int] = []
+            while pb.PermitChange.PHASE_ENDED not in phases:
+                event = await asyncio.wait_for(watch.read(), DEADLINE_S)
+                assert isinstance(event, pb.WatchModelsResponse)
+                if event.HasField("permit"):
+                    phases.append(event.permit.phase)
+        assert phases == [pb.PermitChange.PHASE_STARTED, pb.PermitChange.PHASE_ENDED]
+        assert not w.model().instances[0].running_permit_ids
+        assert w.model().state == pb.MODEL_STATE_READY
 
 
 async def test_force_ends_what_runs(tmp_path: Path) -> None:
@@ -511,7 +353,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from chassis import log
-from tests.contract.test_hosting import world
+from tests.hosting_world import world
 
 async def main():
     log.configure("parent")

@@ -22,6 +22,7 @@ from chassis.errors import Fault, Reason
 from chassis.process import child_env
 from chassis.server import CannotListen, Server, service_name
 from chassis.status import fault_of
+from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
 
@@ -36,6 +37,7 @@ class Toy(rpc.EngineServiceServicer):
 
     go: asyncio.Event = field(default_factory=asyncio.Event)
     begun: int = 0
+    sent: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     request_ids: list[str] = field(default_factory=list)
 
@@ -57,6 +59,9 @@ class Toy(rpc.EngineServiceServicer):
             yield pb.WatchEngineResponse(load_progress=0.5)
             asked = dict(context.invocation_metadata()).get("do", "")
             _misbehave(asked)
+            while asked == "flood":
+                self.sent += 1
+                yield pb.WatchEngineResponse(failed=common_pb2.Failure(message="x" * 100_000))
             await self.go.wait()
             yield pb.WatchEngineResponse(load_progress=1.0)
         finally:
@@ -255,6 +260,22 @@ async def test_a_client_that_leaves_ends_its_handler_at_once(wire: Fixture) -> N
         await asyncio.wait_for(wire.toy.ended.wait(), 5)
         worst_s = max(worst_s, time.perf_counter() - began)
     assert worst_s < 0.1
+
+
+async def test_a_client_that_leaves_without_reading_ends_its_handler_too(wire: Fixture) -> None:
+    call = wire.stub.WatchEngine(pb.WatchEngineRequest(), metadata=(("do", "flood"),))
+    assert await call.read() is not grpc.aio.EOF
+    stuck, before = 0, -1
+    async with asyncio.timeout(DEADLINE_S):
+        while stuck < 5:  # flow control: the handler waits for its reader
+            await asyncio.sleep(0.02)
+            stuck = stuck + 1 if wire.toy.sent == before else 0
+            before = wire.toy.sent
+    assert not wire.toy.ended.is_set()
+    began = time.perf_counter()
+    call.cancel()
+    await asyncio.wait_for(wire.toy.ended.wait(), 5)
+    assert time.perf_counter() - began < 0.1
 
 
 async def test_a_socket_in_use_is_not_taken_and_a_stale_one_is(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ MAX_MESSAGE_BYTES = 96 * 1024 * 1024
 REQUEST_ID = "x-request-id"
 PERMIT_ID = "cohabit-permit-id"
 TAKEN_IN = "cohabit-taken-in"
-"""Initial metadata by which an engine says that it has begun. Until then a call may go elsewhere."""
+"""Initial metadata: the engine has begun. Until it comes, a call may go elsewhere."""
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

@@ -24,6 +24,7 @@ from chassis.errors import Fault, Reason
 from chassis.process import child_env
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
+from hosting.child import Child
 from hosting.engine_servicer import permit_event
 from hosting.engine_side import FAILED_PREFIX, Birth
 from hosting.values import EngineHome, ModelSpec
@@ -42,7 +43,7 @@ class EngineHandle:
     spec: ModelSpec
     instance_id: str
     address: str
-    process: asyncio.subprocess.Process
+    process: Child
     events: asyncio.Queue[pb.WatchEngineResponse | None]
     over: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
@@ -55,18 +56,13 @@ class EngineHandle:
         """Start the process. It dies with ours, whatever ends ours."""
         name = secrets.token_hex(5)
         address = f"{home.host}:{port}" if port else f"unix:{home.run_dir}/engine-{name}.sock"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", home.module,
-            stdin=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            env=child_env() | {"GGML_NO_BACKTRACE": "1"},
-            limit=_LINE_BYTES,
-        )  # fmt: skip
         birth = Birth(address, spec.key, home.log_level, dict(spec.engine))
-        assert process.stdin is not None  # noqa: S101 - asked for as a pipe
-        process.stdin.write(json.dumps(asdict(birth)).encode() + b"\n")
-        process.stdin.close()
+        process = await Child.start(
+            (sys.executable, "-P", "-m", home.module),
+            child_env() | {"GGML_NO_BACKTRACE": "1"},
+            json.dumps(asdict(birth)).encode() + b"\n",
+            _LINE_BYTES,
+        )
         handle = cls(spec, f"{spec.key}-{name}", address, process, asyncio.Queue(_EVENTS))
         handle._tasks = [
             asyncio.create_task(handle._relay_stderr()),
@@ -96,6 +92,7 @@ class EngineHandle:
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL after `grace_s`; returns when the process is gone."""
+        self._tasks[1].cancel()  # our own watch, for which the engine's drain would wait
         try:
             self._signal(signal.SIGTERM)
             async with asyncio.timeout(grace_s):
@@ -112,12 +109,13 @@ class EngineHandle:
             self.process.send_signal(number)
 
     async def _await_exit(self) -> None:
-        await self.process.wait()
+        await self.process.exited.wait()
         relay, watch, _ = self._tasks
         await asyncio.wait([relay], timeout=_LAST_WORDS_S)
         relay.cancel()
         watch.cancel()
         await asyncio.wait([relay, watch])
+        self.process.close()
         self._unlink_socket()
         if self.events.full():  # nobody reads; the end must get in all the same
             self.events.get_nowait()
@@ -129,7 +127,6 @@ class EngineHandle:
             Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
 
     async def _relay_stderr(self) -> None:
-        assert self.process.stderr is not None  # noqa: S101 - asked for as a pipe
         while True:
             try:
                 line = await self.process.stderr.readline()

@@ -67,6 +67,8 @@ class Tenancy:
     ending: asyncio.Task[None] | None = None
     spawning: asyncio.Task[EngineHandle] | None = None
     keeper: asyncio.Task[None] | None = None
+    renew: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the broker should hear at once what is in use."""
     dismissed: bool = False
     lost: Fault | None = None
     """Why it must end although its engine is well."""

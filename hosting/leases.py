@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import grpc
 
@@ -72,11 +73,13 @@ class LeaseBook:
         lease: pb.Lease,
         materialised_mib: Callable[[], int],
         regained: Callable[[pb.Lease], None],
+        sooner: asyncio.Event,
     ) -> None:
         """Renew `lease` for ever; returns only when it is lost and cannot be had again.
 
         One that was lost and granted anew has another id: `regained` is told. While the broker is
-        away there is nothing to do but ask again: it keeps its ledger over a restart.
+        away there is nothing to do but ask again: it keeps its ledger over a restart. Setting
+        `sooner` has the next renewal made at once.
         """
         while True:
             wait_s = self._renew_every_s
@@ -92,7 +95,10 @@ class LeaseBook:
                         log.get().warning("lease regained", lease=lease.lease_id)
                         regained(lease)
                 wait_s = min(wait_s, _RETRY_S)
-            await asyncio.sleep(wait_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await sooner.wait()
+            sooner.clear()
 
     async def _again(self, lease: pb.Lease) -> pb.AcquireLeaseResponse | None:
         """A lease like `lease`, or the denial; None while the broker does not answer."""

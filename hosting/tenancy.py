@@ -81,6 +81,7 @@ class Landlord:
         hosted.load_ms = round((time.monotonic() - engine.began) * 1000)
         log.get().info("model ready", model=hosted.spec.key, load_ms=hosted.load_ms)
         self.step(hosted, Step.READY)
+        tenancy.renew.set()
         while True:
             await self._absorb_next(hosted, engine)
 
@@ -89,7 +90,9 @@ class Landlord:
             hosted.lease = lease
 
         if hosted.lease is not None:
-            await self._leases.keep(hosted.lease, lambda: _in_use_mib(hosted), regained)
+            await self._leases.keep(
+                hosted.lease, lambda: _in_use_mib(hosted), regained, tenancy.renew
+            )
         log.get().error("lease lost", model=hosted.spec.key)
         tenancy.lost = Fault(
             Reason.LEASE_NOT_FOUND,
@@ -190,9 +193,11 @@ def _in_use_mib(hosted: Hosted) -> int:
     """Memory the engine holds. On a card the model's footprint stands for it: processes in
     containers cannot be told apart by the driver, and host memory says nothing about the card."""
     on_host = hosted.lease is None or hosted.lease.device == "cpu"
+    in_use = hosted.spec.resident_mib if hosted.facts is not None else 0
     if on_host:
-        return hosted.materialised_mib
-    return hosted.spec.resident_mib if hosted.facts is not None else 0
+        in_use = hosted.materialised_mib
+    # Never nothing, once a process exists: a next life of this service must find the lease used.
+    return max(1, in_use)
 
 
 def now_ms() -> int:

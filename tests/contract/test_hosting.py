@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 async def test_a_load_streams_progress_and_ends_with_an_address_that_answers(
     tmp_path: Path,
 ) -> None:
-    async with world(tmp_path, steps=10, step_ms=30) as w:
+    async with world(tmp_path, steps=50, step_ms=30) as w:
         events = await drained(w.load(await w.lease()))
         progress = [e.instance.load_progress for e in events[:-1]]
         assert {e.instance.state for e in events[:-1]} == {pb.MODEL_STATE_LOADING}
@@ -34,7 +34,7 @@ async def test_a_load_streams_progress_and_ends_with_an_address_that_answers(
         instance = events[-1].instance
         assert instance.state == pb.MODEL_STATE_READY
         assert instance.places == 2
-        assert instance.load_ms >= 300
+        assert instance.load_ms >= 1500
         assert instance.materialised_mib > 0
         async with w.generating(instance, "hello") as call:
             assert await asyncio.wait_for(call.read(), DEADLINE_S) is grpc.aio.EOF

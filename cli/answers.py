@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
-from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from google.protobuf.message import Message
 
 from chassis.channel import open_channel
 from chassis.status import fault_of
 from cli import house
 from cli.health import Health, all_health
+from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 if TYPE_CHECKING:
     from cohabit.broker.v1.broker_pb2_grpc import BrokerServiceAsyncStub

@@ -3,15 +3,15 @@
 import time
 from typing import Any
 
-from cohabit.broker.v1 import broker_pb2
-from cohabit.common.v1 import common_pb2
-from cohabit.models.v1 import models_pb2
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cli.answers import Answers
 from cli.console import printable
+from cohabit.broker.v1 import broker_pb2
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2
 
 _STYLES = {"READY": "green", "FAILED": "red", "LOADING": "yellow", "DRAINING": "yellow"}
 _NARROWEST = 100

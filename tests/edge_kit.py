@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx
 import openai
+
+from chassis.server import Server
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
-
-from chassis.server import Server
 from edge.app import open_app
 from edge.config import EdgeConfig
 from edge.server import HttpServer

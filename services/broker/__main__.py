@@ -1,9 +1,8 @@
 """Wiring of the broker: configuration → devices, journal → shell → server."""
 
-from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
-
 from chassis import log, server
 from chassis.main import Context, run_service
+from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
 from services.broker.config import BrokerConfig
 from services.broker.device import Device
 from services.broker.device_cpu import CpuDevice

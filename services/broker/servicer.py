@@ -3,11 +3,10 @@
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from chassis.errors import Fault, Reason, not_implemented
 from cohabit.broker.v1 import broker_pb2 as pb
 from cohabit.broker.v1 import broker_pb2_grpc as rpc
 from cohabit.common.v1 import common_pb2
-
-from chassis.errors import Fault, Reason, not_implemented
 from services.broker.config import BrokerConfig
 from services.broker.core import DenialReason, Denied, Lease, LeaseKind, Tier
 from services.broker.device_cpu import read_host

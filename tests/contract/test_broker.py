@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from cohabit.broker.v1 import broker_pb2 as pb
-from cohabit.broker.v1 import broker_pb2_grpc as rpc
-from cohabit.common.v1 import common_pb2
 
 from chassis.channel import open_channel
 from chassis.errors import Fault, Reason
 from chassis.server import Server, service_name
 from chassis.status import fault_of
+from cohabit.broker.v1 import broker_pb2 as pb
+from cohabit.broker.v1 import broker_pb2_grpc as rpc
+from cohabit.common.v1 import common_pb2
 from services.broker.config import BrokerConfig
 from services.broker.device_simulated import SimulatedDevice
 from services.broker.journal import Journal

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from cohabit.common.v1 import common_pb2
-from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 from chassis.channel import PERMIT_ID, REQUEST_ID
 from chassis.errors import Fault, Reason
+from cohabit.common.v1 import common_pb2
+from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from tests.edge_kit import CHAT, DEADLINE_S, MODEL, House, opened
 
 

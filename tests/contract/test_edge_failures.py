@@ -8,9 +8,9 @@ from typing import Any
 
 import openai
 import pytest
-from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 from chassis.errors import Fault, Reason
+from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from tests.edge_kit import CHAT, DEADLINE_S, House, Script, finish, opened, raw_post, text
 
 

@@ -7,10 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cohabit.broker.v1 import broker_pb2
-from cohabit.common.v1 import common_pb2
-from cohabit.models.v1 import models_pb2
-from cohabit.scheduler.v1 import scheduler_pb2
 from typer.testing import CliRunner
 
 from cli import parts
@@ -22,6 +18,10 @@ from cli.house import edge_url
 from cli.main import app
 from cli.tables import show
 from cli.up import banner, complaint, curl, missing_note, specs
+from cohabit.broker.v1 import broker_pb2
+from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2
+from cohabit.scheduler.v1 import scheduler_pb2
 
 GIB = 2**30
 

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from cohabit.llm.v1 import llm_pb2 as pb
 
 from chassis.errors import Fault, Reason
+from cohabit.llm.v1 import llm_pb2 as pb
 from edge.chat_request import ChatRequest, parse
 from edge.errors import PARAM
 

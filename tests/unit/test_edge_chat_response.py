@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from cohabit.llm.v1 import llm_pb2 as pb
 
+from cohabit.llm.v1 import llm_pb2 as pb
 from edge.chat_response import ChatCompletion, ChatCompletionChunk, Collected, Stream
 
 USAGE = pb.Usage(prompt_tokens=7, cached_prompt_tokens=3, completion_tokens=2, reasoning_tokens=1)

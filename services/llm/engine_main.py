@@ -1,15 +1,21 @@
 """An engine process of the language model service: one GGUF, served under permits."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
+from chassis import log
 from chassis.server import service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from hosting.engine_side import EngineProcess, run_engine
-from services.llm.engine import EngineSpec
+from services.llm.engine import Engine, EngineSpec
 from services.llm.engine_servicer import EngineServicer
+
+_HEALTH_EVERY_S = 0.2
+_LAST_FAULTS_S = 0.5
+"""Time that requests have to be told."""
 
 
 async def load(process: EngineProcess) -> models_pb2.EngineReady:
@@ -28,6 +34,8 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     await process.server.start(process.birth.address)
     await asyncio.to_thread(engine.load, progress)
     process.server.closing.callback(engine.close)
+    watching = asyncio.create_task(_end_with(engine, process))
+    process.server.closing.callback(watching.cancel)  # called before the engine is closed
     facts = engine.facts
     return models_pb2.EngineReady(
         places=facts.places,
@@ -35,6 +43,20 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
             context_tokens=facts.context_tokens, input_modalities=["text"]
         ),
     )
+
+
+async def until_broken(engine: Engine) -> None:
+    """Return once the engine can run nothing any more."""
+    while engine.healthy:  # noqa: ASYNC110  the engine's own thread ends it, and cannot wait for us
+        await asyncio.sleep(_HEALTH_EVERY_S)
+
+
+async def _end_with(engine: Engine, process: EngineProcess) -> None:
+    """End the process when its engine is broken: the parent releases its memory, and loads anew."""
+    await until_broken(engine)
+    log.get().error("engine broken, ending")
+    await process.server.grpc.stop(_LAST_FAULTS_S)
+    os._exit(1)
 
 
 def _spec(values: dict[str, Any]) -> EngineSpec:

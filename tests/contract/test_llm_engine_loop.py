@@ -16,6 +16,7 @@ from services.llm.engine import (
     Occupancy,
 )
 from services.llm.engine_llama import LlamaEngine
+from services.llm.engine_main import until_broken
 from tests.engine_kit import (
     DEADLINE_S,
     FREED_WITHIN_S,
@@ -210,11 +211,15 @@ async def test_a_loop_that_fails_says_so_to_everybody(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = loaded(EngineSpec(model, context_tokens=256, threads=1))
+    broken = asyncio.create_task(until_broken(engine))
+    await collect(engine.generate(PROMPT, answer_of(5)))
+    assert not broken.done()
     monkeypatch.setattr(engine._context, "sample", lambda sampler, row: 1 << 30)
     waiting = asyncio.create_task(refused(engine.generate(PROMPT, answer_of(5))))
     fault = await refused(engine.generate(PROMPT, answer_of(5)))
     assert fault.reason is (await waiting).reason is Reason.ENGINE_CRASHED
     assert not engine.healthy
+    await asyncio.wait_for(broken, DEADLINE_S)
     assert (await refused(engine.generate(PROMPT, answer_of(5)))).reason is Reason.ENGINE_CRASHED
     engine.close()
 

@@ -118,7 +118,6 @@ def test_memory_follows_what_waits() -> None:
         core.permit_over(n, f"r{n}")
     assert not core.permits
     assert len(core.room) == 0
-    assert len(core._requests) == 0
     assert len(core._alarms._heap) <= 1_000 + 2 * len(core._alarms._current) + 1
     assert len(core._alarms._current) == 0
 

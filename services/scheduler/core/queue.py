@@ -24,15 +24,23 @@ class WaitingRoom:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[Tier, str], _Line] = defaultdict(_Line)
-        self._keys: dict[str, _Key] = {}
+        self._waiting: dict[str, Request] = {}
         self._heard = 0
         self._by_tier = dict.fromkeys(Tier, 0)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._waiting)
 
     def __contains__(self, permit_id: str) -> bool:
-        return permit_id in self._keys
+        return permit_id in self._waiting
+
+    def get(self, permit_id: str) -> Request | None:
+        """The request of that name, if it waits."""
+        return self._waiting.get(permit_id)
+
+    def ahead(self, tier: Tier) -> int:
+        """How many wait in `tier` and above: what a newcomer finds before it."""
+        return sum(self._by_tier[other] for other in Tier if other >= tier)
 
     def waiting(self, tier: Tier) -> int:
         """How many wait in `tier`."""
@@ -45,12 +53,12 @@ class WaitingRoom:
         line = self._lines[request.tier, request.model]
         heapq.heappush(line.heap, (key, request))
         line.alive += 1
-        self._keys[request.permit_id] = key
+        self._waiting[request.permit_id] = request
         self._by_tier[request.tier] += 1
 
     def remove(self, request: Request) -> None:
         """Take a request out. Does nothing if it is not in."""
-        if self._keys.pop(request.permit_id, None) is None:
+        if self._waiting.pop(request.permit_id, None) is None:
             return
         line = self._lines[request.tier, request.model]
         line.alive -= 1
@@ -58,7 +66,7 @@ class WaitingRoom:
         if line.alive == 0:
             del self._lines[request.tier, request.model]
         elif len(line.heap) > 2 * line.alive + 16:
-            line.heap = [entry for entry in line.heap if entry[1].permit_id in self._keys]
+            line.heap = [entry for entry in line.heap if entry[1].permit_id in self._waiting]
             heapq.heapify(line.heap)
 
     def head(self, tier: Tier, model: str) -> tuple[_Key, Request] | None:
@@ -66,7 +74,7 @@ class WaitingRoom:
         line = self._lines.get((tier, model))
         if line is None:
             return None
-        while line.heap[0][1].permit_id not in self._keys:
+        while line.heap[0][1].permit_id not in self._waiting:
             heapq.heappop(line.heap)
         return line.heap[0]
 
@@ -88,7 +96,7 @@ class WaitingRoom:
             for tier in Tier
             if (line := self._lines.get((tier, model)))
             for _, request in line.heap
-            if request.permit_id in self._keys
+            if request.permit_id in self._waiting
         ]
 
     def in_order(self) -> list[Request]:
@@ -97,6 +105,6 @@ class WaitingRoom:
             (-tier, key, request)
             for (tier, _), line in self._lines.items()
             for key, request in line.heap
-            if request.permit_id in self._keys
+            if request.permit_id in self._waiting
         ]
         return [request for _, _, request in sorted(alive, key=lambda entry: entry[:2])]

@@ -24,12 +24,12 @@ The life of a permit: granted → (its engine saw it) → stream closed and engi
 core never guesses: it asks the engine (`AskEngine`) whenever the two do not agree.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.scheduler.core import residency
+from services.scheduler.core import admission, residency
 from services.scheduler.core.alarms import Alarm, Alarms
+from services.scheduler.core.permits import PermitBook
 from services.scheduler.core.queue import WaitingRoom
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
@@ -53,7 +53,6 @@ from services.scheduler.core.values import (
 
 _ASK_AGAIN_MS = 500
 _RETRY_AFTER_MS = 1_000
-_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
@@ -65,14 +64,23 @@ class SchedulerCore:
     queue_limit: int
     use_within_ms: int
     models: dict[str, Model] = field(default_factory=dict)
-    permits: dict[str, Permit] = field(default_factory=dict)
     room: WaitingRoom = field(default_factory=WaitingRoom)
-    in_use: int = 0
     reconciled: bool = False
-    _requests: dict[str, Request] = field(default_factory=dict)
     _alarms: Alarms = field(default_factory=Alarms)
-    _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    """Permits that are over: a late report must not bring them back."""
+    _book: PermitBook = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._book = PermitBook(self._alarms)
+
+    @property
+    def permits(self) -> Mapping[str, Permit]:
+        """The permits that are out, by id."""
+        return self._book.out
+
+    @property
+    def in_use(self) -> int:
+        """What they cost together; more than there are only after a restart found them running."""
+        return self._book.in_use
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -86,9 +94,8 @@ class SchedulerCore:
         if self.room.waiting(request.tier) >= self.queue_limit:
             detail = f"{self.queue_limit}"
             return [Refuse(request.permit_id, Cause.QUEUE_FULL, detail, _RETRY_AFTER_MS)]
-        if request.try_acquire and any(self.room.waiting(t) for t in Tier if t >= request.tier):
+        if request.try_acquire and self.room.ahead(request.tier):
             return [Refuse(request.permit_id, Cause.SATURATED, "", _RETRY_AFTER_MS)]
-        self._requests[request.permit_id] = request
         self.room.add(request)
         wait_ms = self.lane_for(request).wait_ms
         self._alarms.set(request.arrived_ms + wait_ms, Alarm.WAITED, request.permit_id)
@@ -97,13 +104,12 @@ class SchedulerCore:
             if request.try_acquire:
                 self._forget(request)
                 return [*effects, Refuse(request.permit_id, Cause.SATURATED, "", _RETRY_AFTER_MS)]
-            effects.append(Queued(request.permit_id, self.position(request)))
+            effects.append(Queued(request.permit_id, self.room.ahead(request.tier) - 1))
         return effects
 
     def leave(self, now_ms: int, permit_id: str) -> list[Effect]:
         """The caller's stream is closed, whatever it was doing."""
-        request = self._requests.get(permit_id)
-        if request is not None and permit_id in self.room:
+        if (request := self.room.get(permit_id)) is not None:
             self._forget(request)
             return self._decide(now_ms)
         permit = self.permits.get(permit_id)
@@ -118,7 +124,7 @@ class SchedulerCore:
         """An engine took a request in. One we do not know ran before our restart."""
         if permit := self.permits.get(permit_id):
             permit.seen = True
-        elif permit_id not in self._gone:
+        elif not self._book.is_over(permit_id):
             self._adopt(now_ms, permit_id, model)
         return []
 
@@ -272,10 +278,6 @@ class SchedulerCore:
             effects += self._ring(now_ms, what, name)
         return effects + self._decide(now_ms)
 
-    def position(self, request: Request) -> int:
-        """Waiters of its tier and above that came before a request that has just arrived."""
-        return sum(self.room.waiting(t) for t in Tier if t >= request.tier) - 1
-
     def queue_positions(self) -> list[Effect]:
         """Everyone's place, for the sign of life that waiters get."""
         return [Queued(r.permit_id, i) for i, r in enumerate(self.room.in_order())]
@@ -291,42 +293,25 @@ class SchedulerCore:
     def _grant_permits(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         for tier in reversed(Tier):
-            while (request := self._next_ready(tier)) is not None:
+            while (request := admission.next_ready(tier, self.models, self.room)) is not None:
                 lane = self.lane_for(request)
                 cost = 0 if request.load_only else min(lane.cost, self.permits_total)
                 if cost > self.permits_total - self.in_use:
                     return effects  # 1b
-                if tier is Tier.BACKGROUND and not request.load_only and self._anyone_else():
+                if tier is Tier.BACKGROUND and cost and self._somebody_else():
                     return effects  # 1c
                 effects.append(self._grant(now_ms, request, lane, cost))
         return effects
-
-    def _next_ready(self, tier: Tier) -> Request | None:
-        heads = [
-            head
-            for key in self.room.models()
-            if (head := self.room.head(tier, key)) and self._can_take(key, head[1])  # 1a
-        ]
-        return min(heads, key=lambda head: head[0])[1] if heads else None
-
-    def _can_take(self, key: str, request: Request) -> bool:
-        model = self.models.get(key)
-        if model is None or not model.serves:
-            return False
-        return request.load_only or model.running < model.facts.places
-
-    def _anyone_else(self) -> bool:
-        runs = any(p.request.tier is not Tier.BACKGROUND for p in self.permits.values())
-        return runs or any(self.room.waiting(t) for t in Tier if t is not Tier.BACKGROUND)
 
     def _grant(self, now_ms: int, request: Request, lane: Lane, cost: int) -> Grant:
         model = self.models[request.model]
         model.last_used_ms = now_ms
         self._forget(request)
         if not request.load_only:
-            self._hold(Permit(request, cost, lane.name, request.model, model.facts.address, now_ms))
-            self._alarms.set(now_ms + self.use_within_ms, Alarm.UNUSED, request.permit_id)
-            self._alarms.set(now_ms + lane.max_run_ms, Alarm.RAN, request.permit_id)
+            address = model.facts.address
+            permit = Permit(request, cost, lane.name, request.model, address, now_ms)
+            self._book.hold(permit, now_ms + lane.max_run_ms, now_ms + self.use_within_ms)
+            model.running += 1
         return Grant(
             request.permit_id,
             request.model,
@@ -355,21 +340,8 @@ class SchedulerCore:
             return self._release(now_ms, permit)
         return [AskEngine(permit.request.permit_id, permit.address, only_if_not_started=False)]
 
-    def _hold(self, permit: Permit) -> None:
-        self.permits[permit.request.permit_id] = permit
-        self.in_use += permit.cost
-        if model := self.models.get(permit.model):
-            model.running += 1
-
     def _release(self, now_ms: int, permit: Permit) -> list[Effect]:
-        name = permit.request.permit_id
-        del self.permits[name]
-        self._alarms.cancel(Alarm.UNUSED, name)
-        self._alarms.cancel(Alarm.RAN, name)
-        self._gone[name] = None
-        if len(self._gone) > _REMEMBERED:
-            self._gone.popitem(last=False)
-        self.in_use -= permit.cost
+        self._book.release(permit)
         if model := self.models.get(permit.model):
             model.running -= 1
             model.last_used_ms = now_ms
@@ -384,18 +356,24 @@ class SchedulerCore:
         address = model.facts.address if model else ""
         cost = min(lane.cost, self.permits_total)
         adopted = Permit(request, cost, lane.name, key, address, now_ms, seen=True, adopted=True)
-        self._hold(adopted)
-        self._alarms.set(now_ms + lane.max_run_ms, Alarm.RAN, permit_id)
+        self._book.hold(adopted, now_ms + lane.max_run_ms)
+        if model is not None:
+            model.running += 1
+
+    def _somebody_else(self) -> bool:
+        return admission.somebody_else(self.permits.values(), self.room)
 
     def _ring(self, now_ms: int, what: Alarm, name: str) -> list[Effect]:
         if what is Alarm.WAITED:
-            self._forget(self._requests[name])
+            if (request := self.room.get(name)) is not None:
+                self._forget(request)
             return [Refuse(name, Cause.ADMISSION_TIMEOUT, "", _RETRY_AFTER_MS)]
         if what is Alarm.LEASE:
             return []  # the decision that follows every event asks again
         permit = self.permits[name]
         if what is Alarm.UNUSED:
-            return [] if permit.seen else [AskEngine(name, permit.address, True)]
+            unused = AskEngine(name, permit.address, only_if_not_started=True)
+            return [] if permit.seen else [unused]
         closing: list[Effect] = []
         if not permit.stream_closed and not permit.adopted:
             closing.append(Refuse(name, Cause.RUN_TOO_LONG, permit.lane))
@@ -423,7 +401,6 @@ class SchedulerCore:
 
     def _forget(self, request: Request) -> None:
         self.room.remove(request)
-        self._requests.pop(request.permit_id, None)
         self._alarms.cancel(Alarm.WAITED, request.permit_id)
 
     def lane_for(self, request: Request) -> Lane:

@@ -135,8 +135,10 @@ def _change(now: float, baseline: Mapping[str, Any], what: str, name: str) -> _R
 def _table(title: str, rows: list[_Row], report: Report) -> Table:
     first = title.startswith("first")
     rounds = report.machine["rounds"]["first_token" if first else "throughput"]
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column(f"{title}, {rounds} rounds", min_width=32)
+    table = Table(
+        title=f"{title}, {rounds} rounds", title_justify="left", box=box.SIMPLE, pad_edge=False
+    )
+    table.add_column("", no_wrap=True)
     more = ("added", "IQR") if first else ("lost, %", "IQR")
     for heading in ("median", "IQR", *more, "/ bare", "baseline"):
         table.add_column(heading, justify="right")

@@ -42,9 +42,6 @@ from services.scheduler.core.values import (
 )
 
 _SIGN_OF_LIFE_S = 5.0
-_ENDS_BY_ITSELF_S = 0.01
-"""The end of work that ran is reported within this time; asking the engine at once would be a
-second answer to every request, in the way of the next one."""
 _MAILBOX = 64
 _NEVER_MS = 1 << 62
 
@@ -152,9 +149,6 @@ class SchedulerShell:
 
     async def _ask_engine(self, ask: AskEngine) -> None:
         failures = 0
-        permit = self.core.permits.get(ask.permit_id)
-        if permit is not None and permit.seen and not ask.only_if_not_started:
-            await asyncio.sleep(_ENDS_BY_ITSELF_S)
         while ask.permit_id in self.core.permits:
             try:
                 runs = await self._engines.revoke(

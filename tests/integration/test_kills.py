@@ -1,6 +1,7 @@
 """SIGKILL for each part of the house: it comes back, nobody hangs, nothing is left behind."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -119,6 +120,46 @@ async def test_the_scheduler_while_a_request_runs(house: House, client: openai.A
     await ask(client)
     assert await stream_until_killed(client, house.process("services.scheduler")) == "complete"
     await works_again(house, client)
+
+
+async def test_the_scheduler_while_requests_wait(house: House, client: openai.AsyncOpenAI) -> None:
+    await ask(client)
+    running = [asyncio.create_task(run_long(client)) for _ in range(4)]
+
+    async def all_permits_are_out() -> bool:
+        return (await house.status()).permits_in_use == 4
+
+    await until(all_permits_are_out, 5, "four requests run")
+    queued = [asyncio.Event() for _ in range(3)]
+    waiting = [asyncio.create_task(stream_that_waits(house, event)) for event in queued]
+    async with asyncio.timeout(5):
+        for event in queued:
+            await event.wait()
+    house.process("services.scheduler").kill()
+    ended = await asyncio.wait_for(asyncio.gather(*running, *waiting), 30)
+    assert ended == ["length"] * 7
+    await works_again(house, client)
+
+
+async def stream_that_waits(house: House, queued: asyncio.Event) -> str:
+    """A stream; `queued` is set once a comment in it says that it waits; how it finished."""
+    body = {"model": "tiny", "messages": TALK, "max_tokens": 4, "ignore_eos": True, "stream": True}
+    finish = ""
+    async with (
+        httpx.AsyncClient(base_url=house.url, timeout=60) as client,
+        client.stream("POST", "/v1/chat/completions", json=body) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if line.startswith(": keepalive queued"):
+                queued.set()
+            if line.startswith("data: {"):
+                finish = json.loads(line[6:])["choices"][0]["finish_reason"] or finish
+    return finish
+
+
+async def run_long(client: openai.AsyncOpenAI) -> str:
+    answer = await client.chat.completions.create(model="tiny", messages=TALK, extra_body=LONG)
+    return answer.choices[0].finish_reason
 
 
 async def test_the_edge(house: House, client: openai.AsyncOpenAI) -> None:

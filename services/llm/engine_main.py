@@ -14,7 +14,7 @@ from services.llm.engine import Engine, EngineSpec
 from services.llm.engine_servicer import EngineServicer
 
 _HEALTH_EVERY_S = 0.2
-_LAST_FAULTS_S = 0.5
+_LAST_FAULTS_S = 0.1
 """Time that requests have to be told."""
 
 

@@ -160,6 +160,7 @@ class AdmitResponse(_message.Message):
         QUEUE_WAIT_MS_FIELD_NUMBER: _builtins.int
         USE_WITHIN_MS_FIELD_NUMBER: _builtins.int
         MAX_RUN_MS_FIELD_NUMBER: _builtins.int
+        RESUME_TOKEN_FIELD_NUMBER: _builtins.int
         permit_id: _builtins.str
         """For the metadata `cohabit-permit-id`."""
         address: _builtins.str
@@ -176,6 +177,10 @@ class AdmitResponse(_message.Message):
         """Use the grant within this time or it lapses."""
         max_run_ms: _builtins.int
         """The work is ended after this time."""
+        resume_token: _builtins.str
+        """Signed; keeps the place in the queue if the engine turns out to be gone
+        before it has begun and the request has to be admitted again.
+        """
         def __init__(
             self,
             *,
@@ -188,10 +193,11 @@ class AdmitResponse(_message.Message):
             queue_wait_ms: _builtins.int = ...,
             use_within_ms: _builtins.int = ...,
             max_run_ms: _builtins.int = ...,
+            resume_token: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "instance_id", b"instance_id", "max_run_ms", b"max_run_ms", "model_key", b"model_key", "permit_id", b"permit_id", "queue_wait_ms", b"queue_wait_ms", "transient_lease_id", b"transient_lease_id", "transient_mib", b"transient_mib", "use_within_ms", b"use_within_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "instance_id", b"instance_id", "max_run_ms", b"max_run_ms", "model_key", b"model_key", "permit_id", b"permit_id", "queue_wait_ms", b"queue_wait_ms", "resume_token", b"resume_token", "transient_lease_id", b"transient_lease_id", "transient_mib", b"transient_mib", "use_within_ms", b"use_within_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

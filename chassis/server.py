@@ -116,10 +116,15 @@ async def until_signal() -> None:
     await stop.wait()
 
 
-async def run(server: Server, listen: str) -> None:
-    """Start, announce, serve until told to stop, stop."""
+async def run(server: Server, listen: str, *, serving_at_once: bool = True) -> None:
+    """Start, announce, serve until told to stop, stop.
+
+    Without `serving_at_once` the caller turns health on itself, when it can do its work:
+    `server.set_serving(True)`.
+    """
     target = await server.start(listen)
-    await server.set_serving(True)
+    if serving_at_once:
+        await server.set_serving(True)
     log.get().info("serving", address=target)
     await until_signal()
     await server.stop()

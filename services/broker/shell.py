@@ -8,12 +8,12 @@ Decisions are the core's; words of the wire are the servicer's.
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chassis import log
+from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from services.broker import metrics
 from services.broker.config import BrokerConfig
@@ -62,12 +62,6 @@ class DeviceState:
     memory: Memory
 
 
-def steady_clock() -> Callable[[], int]:
-    """Milliseconds since the Unix epoch that never jump: leases must outlive a corrected clock."""
-    offset_ns = time.time_ns() - time.monotonic_ns()
-    return lambda: (offset_ns + time.monotonic_ns()) // 1_000_000
-
-
 class Shell:
     """Owns the ledger. `start` it, call it from anywhere on the loop, `close` it."""
 
@@ -83,7 +77,7 @@ class Shell:
         self._config, self._journal = config, journal
         self._devices = {device.name: device for device in devices}
         self._ledger = Ledger(config.max_leases)
-        self._now = clock or steady_clock()
+        self._now = clock or steady_ms
         self._turns = Turns(max_waiting)
         self._read: dict[str, DeviceState] = {}
 

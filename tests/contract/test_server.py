@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from chassis import log
+from chassis import server as bootstrap
 from chassis.channel import REQUEST_ID, open_channel
 from chassis.errors import Fault, Reason
 from chassis.process import child_env
@@ -195,6 +196,31 @@ async def test_health_from_start_to_drain(wire: Fixture) -> None:
     stopping = asyncio.create_task(wire.server.stop())
     assert (await watch.read()).status == status.NOT_SERVING
     await stopping
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_health_may_wait_for_what_the_service_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    up, end = asyncio.Event(), asyncio.Event()
+
+    async def until_signal() -> None:
+        up.set()
+        await end.wait()
+
+    monkeypatch.setattr(bootstrap, "until_signal", until_signal)
+    server, toy, target = Server([NAME], drain_s=0.2), Toy(), f"unix:{tmp_path}/s.sock"
+    rpc.add_EngineServiceServicer_to_server(toy, server.grpc)
+    running = asyncio.create_task(bootstrap.run(server, target, serving_at_once=at_once))
+    await asyncio.wait_for(up.wait(), DEADLINE_S)
+    async with open_channel(target) as channel:
+        wire = Fixture(server, toy, target, channel, rpc.EngineServiceStub(channel))
+        status = health_pb2.HealthCheckResponse
+        assert await wire.health() == (status.SERVING if at_once else status.NOT_SERVING)
+        await server.set_serving(True)
+        assert await wire.health() == status.SERVING
+    end.set()
+    await asyncio.wait_for(running, DEADLINE_S)
 
 
 async def test_stopping_lets_a_stream_finish_and_refuses_new_calls(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Wiring of the scheduler: config → core → shell → server."""
 
+import asyncio
+
 from chassis.main import Context, run_service
 from chassis.server import Server, run, service_name
 from chassis.signing import Signer
@@ -22,10 +24,20 @@ async def start(context: Context[SchedulerConfig]) -> None:
     server = Server((service_name(scheduler_pb2, "SchedulerService"),), drain_s=2.0)
     server.closing.push_async_callback(shell.close)
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(
-        SchedulerServicer(shell, Signer.from_dir(house.state_dir), use_within_ms), server.grpc
+        SchedulerServicer(
+            shell, Signer.from_dir(house.state_dir), use_within_ms, frozenset(own.lanes)
+        ),
+        server.grpc,
     )
     shell.start(own.reconcile_s)
-    await run(server, house.listen_of("scheduler"))
+    announcing = asyncio.create_task(_serve_when_ready(shell, server))
+    server.closing.callback(announcing.cancel)
+    await run(server, house.listen_of("scheduler"), serving_at_once=False)
+
+
+async def _serve_when_ready(shell: SchedulerShell, server: Server) -> None:
+    await shell.ready.wait()
+    await server.set_serving(True)
 
 
 if __name__ == "__main__":

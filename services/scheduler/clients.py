@@ -19,6 +19,7 @@ _TIMEOUT_S = 5.0
 _SILENCE_S = 20.0
 """A watch that says nothing for this long is dead; the contract promises one event in 10 s."""
 _MOST_ENGINES = 64
+_STATES = {state.value: state for state in State}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,8 @@ class Engines:
     async def revoke(self, address: str, permit_id: str, *, only_if_not_started: bool) -> bool:
         """Make a permit worthless. True: its work runs on (`only_if_not_started`).
 
-        An engine that does not answer has ended, and its work with it. Raises Fault when it
-        answers anything else.
+        Nobody listens on an engine's socket any more: it has ended, and its work with it. Over
+        TCP the same may be the network; then the model service will say. Raises Fault.
         """
         stub: models_pb2_grpc.EngineServiceAsyncStub = models_pb2_grpc.EngineServiceStub(
             await self._channel(address)
@@ -183,7 +184,7 @@ class Engines:
             return (await stub.RevokePermit(request, timeout=_TIMEOUT_S)).running
         except grpc.aio.AioRpcError as error:
             fault = fault_of(error, "engine")
-            if fault.reason is Reason.SERVICE_UNAVAILABLE:
+            if error.code() is grpc.StatusCode.UNAVAILABLE and address.startswith("unix:"):
                 return False
             raise fault from None
 
@@ -203,7 +204,7 @@ def facts_of(model: models_pb2.Model) -> ModelFacts:
     return ModelFacts(
         key=model.key,
         lane=model.lane,
-        state=State(model.state),
+        state=_STATES.get(model.state, State.DRAINING),
         resident_mib=model.footprint.resident_mib,
         places=instance.places,
         address=instance.address,

@@ -3,10 +3,12 @@
 import math
 import secrets
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
+from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason, not_implemented
 from chassis.signing import Signer
 from cohabit.common.v1 import common_pb2
@@ -14,7 +16,7 @@ from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
 from services.scheduler.core.values import Cause, Grant, Loading, Queued, Refuse, Request, Tier
-from services.scheduler.shell import Notice, SchedulerShell, now_ms
+from services.scheduler.shell import Notice, SchedulerShell
 from services.scheduler.status import status_message
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -34,15 +36,19 @@ _SENTENCES: dict[Cause, str] = {
 class SchedulerServicer(rpc.SchedulerServiceServicer):
     """Translates for the shell."""
 
-    def __init__(self, shell: SchedulerShell, signer: Signer, use_within_ms: int) -> None:
+    def __init__(
+        self, shell: SchedulerShell, signer: Signer, use_within_ms: int, lanes: frozenset[str]
+    ) -> None:
         self._shell = shell
         self._signer = signer
         self._use_within_ms = use_within_ms
+        self._lanes = lanes
 
     async def Admit(
         self, request: pb.AdmitRequest, context: Context
     ) -> AsyncIterator[pb.AdmitResponse]:
         admitted = _request(request, self._signer)
+        self._check_lane(request.lane)
         with self._shell.admit(admitted) as mailbox:
             while True:
                 notice = await mailbox.get()
@@ -53,7 +59,7 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
     ) -> pb.GetStatusResponse:
-        return pb.GetStatusResponse(status=status_message(self._shell, now_ms()))
+        return pb.GetStatusResponse(status=status_message(self._shell, steady_ms()))
 
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
@@ -64,7 +70,7 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
         self, request: pb.LoadModelRequest, context: Context
     ) -> AsyncIterator[pb.LoadModelResponse]:
         tier = _tier(request.tier)
-        wanted = Request(_permit_id(), request.model, tier, now_ms(), load_only=True)
+        wanted = Request(_permit_id(), request.model, tier, steady_ms(), load_only=True)
         with self._shell.admit(wanted) as mailbox:
             while True:
                 notice = await mailbox.get()
@@ -102,21 +108,29 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
     ) -> pb.PlanResidencyResponse:
         raise not_implemented("SchedulerService.PlanResidency")
 
+    def _check_lane(self, lane: str) -> None:
+        known = self._lanes | {model.lane for model in self._shell.models()}
+        if lane and lane not in known:
+            raise Fault(
+                Reason.INVALID_REQUEST,
+                f"There is no lane '{lane}'; there are: {', '.join(sorted(known)) or 'none'}.",
+            )
+
     def _response(self, request: Request, notice: Notice) -> pb.AdmitResponse:
         match notice:
             case Queued(_, position):
-                token = self._signer.sign(f"{request.arrived_ms}")
+                token = self._signer.sign(_place(request))
                 queued = pb.AdmitResponse.Queued(position=position, resume_token=token)
                 return pb.AdmitResponse(queued=queued)
             case Loading(_, model, progress):
                 loading = pb.AdmitResponse.Loading(model_key=model, progress=progress)
                 return pb.AdmitResponse(loading=loading)
             case Grant():
-                return pb.AdmitResponse(granted=self._granted(notice))
+                return pb.AdmitResponse(granted=self._granted(request, notice))
             case Refuse():
                 raise _fault(notice)
 
-    def _granted(self, grant: Grant) -> pb.AdmitResponse.Granted:
+    def _granted(self, request: Request, grant: Grant) -> pb.AdmitResponse.Granted:
         return pb.AdmitResponse.Granted(
             permit_id=grant.permit_id,
             address=grant.address,
@@ -125,6 +139,7 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
             queue_wait_ms=max(0, grant.waited_ms),
             use_within_ms=self._use_within_ms,
             max_run_ms=grant.max_run_ms,
+            resume_token=self._signer.sign(_place(request)),
         )
 
 
@@ -141,26 +156,33 @@ def _request(request: pb.AdmitRequest, signer: Signer) -> Request:
     for what, asked in unbuilt.items():
         if asked():
             raise not_implemented(what)
-    return Request(
+    new = Request(
         permit_id=_permit_id(),
         model=request.model,
         tier=_tier(request.tier),
-        arrived_ms=_arrival(request.resume_token, signer),
+        arrived_ms=steady_ms(),
         lane=request.lane,
         try_acquire=request.try_acquire,
+        request_id=request.request_id[:128],
     )
+    return _resumed(new, request.resume_token, signer) if request.resume_token else new
 
 
-def _arrival(token: str, signer: Signer) -> int:
-    if not token:
-        return now_ms()
-    text = signer.check(token)
-    if text is None:
+def _place(request: Request) -> str:
+    """What a resume token says: good for this model and tier, and for no better place."""
+    return f"{request.arrived_ms} {request.tier.name} {request.model[:128]}"
+
+
+def _resumed(new: Request, token: str, signer: Signer) -> Request:
+    arrived = (signer.check(token) or "").partition(" ")[0]
+    old = replace(new, arrived_ms=min(int(arrived or 0), new.arrived_ms))
+    if signer.check(token) != _place(old):
         raise Fault(
             Reason.INVALID_REQUEST,
-            "The resume_token is not one of this scheduler's; ask again without it.",
+            "The resume_token is not one of this scheduler's for this model and tier; "
+            "ask again without it.",
         )
-    return min(int(text), now_ms())
+    return old
 
 
 def _tier(tier: int) -> Tier:

@@ -5,13 +5,14 @@ is needed, and a request that can be granted is granted before `admit` returns.
 """
 
 import asyncio
-import time
+import os
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from chassis import log
 from chassis.backoff import RECONNECT
+from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
 from services.scheduler.clients import (
@@ -63,6 +64,8 @@ class SchedulerShell:
         self._alarm_ms = _NEVER_MS
         self._reported: set[str] = set()
         self.lost: set[str] = set(self._workers)
+        self.ready = asyncio.Event()
+        """Every model service has reported."""
 
     def start(self, reconcile_s: float) -> None:
         """Begin to watch the model services; grant nothing before they have reported."""
@@ -89,11 +92,11 @@ class SchedulerShell:
         mailbox: asyncio.Queue[Notice] = asyncio.Queue(_MAILBOX)
         self._waiters[request.permit_id] = mailbox
         try:
-            self._perform(self.core.arrive(now_ms(), request))
+            self._perform(self.core.arrive(steady_ms(), request))
             yield mailbox
         finally:
             del self._waiters[request.permit_id]
-            self._perform(self.core.leave(now_ms(), request.permit_id))
+            self._perform(self.core.leave(steady_ms(), request.permit_id))
 
     def models(self) -> list[models_pb2.Model]:
         """Every model that was reported, ordered by key."""
@@ -105,18 +108,16 @@ class SchedulerShell:
         worker = self._worker_of(key)
         if worker is None:
             raise Fault(Reason.MODEL_NOT_FOUND, f"There is no model '{key}'.")
-        model = self.core.models[key]
-        if model.running and not force:
+        if running := self.core.unload_asked(key, force=force):
             raise Fault(
                 Reason.MODEL_BUSY,
-                f"Model '{key}' is running {model.running} request(s); wait, or use force.",
+                f"Model '{key}' is running {running} request(s); wait, or use force.",
                 retry_after_s=1.0,
             )
-        model.leaving = True
         try:
             await worker.unload(key, drain_ms, force=force)
         finally:
-            self._perform(self.core.unload_ended(now_ms(), key))
+            self._perform(self.core.unload_ended(steady_ms(), key))
 
     # -- effects -----------------------------------------------------------------------------
 
@@ -162,7 +163,7 @@ class SchedulerShell:
             if runs:
                 self._perform(self.core.permit_runs(ask.permit_id))
             else:
-                self._perform(self.core.permit_over(now_ms(), ask.permit_id))
+                self._perform(self.core.permit_over(steady_ms(), ask.permit_id))
             return
 
     async def _ask_lease(self, ask: AskLease) -> None:
@@ -171,16 +172,19 @@ class SchedulerShell:
         try:
             answer = await self._broker.acquire(holder, ask.resident_mib, ask.tier)
         except Fault as fault:
-            answer = Denied(never=False, detail=fault.message)
+            log.get().warning("no answer about a lease", model=ask.model, reason=fault.reason.value)
+            self.core.lease_unanswered(steady_ms(), ask.model)
+            self._set_alarm()
+            return
         if isinstance(answer, Denied):
             log.get().info("lease denied", model=ask.model, why=answer.detail)
             self._perform(
                 self.core.lease_denied(
-                    now_ms(), ask.model, never=answer.never, detail=answer.detail
+                    steady_ms(), ask.model, never=answer.never, detail=answer.detail
                 )
             )
         else:
-            self._perform(self.core.lease_granted(now_ms(), ask.model, answer))
+            self._perform(self.core.lease_granted(steady_ms(), ask.model, answer))
 
     async def _return_lease(self, lease_id: str) -> None:
         try:
@@ -201,7 +205,7 @@ class SchedulerShell:
             # A service that went away takes no blame: its waiters wait for it to come back.
             if fault.reason is not Reason.SERVICE_UNAVAILABLE:
                 failure, retry_ms = fault.message, round((fault.retry_after_s or 1.0) * 1000)
-        self._perform(self.core.load_ended(now_ms(), start.model, failure, retry_ms))
+        self._perform(self.core.load_ended(steady_ms(), start.model, failure, retry_ms))
 
     async def _unload(self, start: StartUnload) -> None:
         log.get().info("unloading", model=start.model, why="idle, and its memory is wanted")
@@ -211,7 +215,7 @@ class SchedulerShell:
                 await worker.unload(start.model, 1_000, force=False)
         except Fault as fault:
             log.get().warning("unload failed", model=start.model, reason=fault.reason.value)
-        self._perform(self.core.unload_ended(now_ms(), start.model))
+        self._perform(self.core.unload_ended(steady_ms(), start.model))
 
     # -- events ------------------------------------------------------------------------------
 
@@ -231,7 +235,7 @@ class SchedulerShell:
             await asyncio.sleep(RECONNECT.delay_s(failures))
 
     def _take(self, worker: str, report: Report) -> None:
-        now, models = now_ms(), self._models.setdefault(worker, {})
+        now, models = steady_ms(), self._models.setdefault(worker, {})
         match report:
             case Everything():
                 known = set(models)
@@ -256,13 +260,14 @@ class SchedulerShell:
 
     def _has_reported(self, worker: str) -> None:
         self._reported.add(worker)
-        if not self.core.reconciled and self._reported >= set(self._workers):
-            self._perform(self.core.reconcile(now_ms()))
+        if not self.core.catalogued and self._reported >= set(self._workers):
+            self._perform(self.core.catalogue_complete(steady_ms()))
+            self.ready.set()
 
     async def _reconcile_after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if not self.core.reconciled:
-            self._perform(self.core.reconcile(now_ms()))
+            self._perform(self.core.reconcile(steady_ms()))
 
     async def _show_life(self) -> None:
         while True:
@@ -276,12 +281,12 @@ class SchedulerShell:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_ms = due
-        delay_s = max(0, due - now_ms()) / 1000
+        delay_s = max(0, due - steady_ms()) / 1000
         self._alarm = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
         self._alarm, self._alarm_ms = None, _NEVER_MS
-        self._perform(self.core.tick(now_ms()))
+        self._perform(self.core.tick(steady_ms()))
 
     def _worker_of(self, key: str) -> Worker | None:
         for name, models in self._models.items():
@@ -292,7 +297,15 @@ class SchedulerShell:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        # A scheduler that has lost a part of itself is worse than one that starts anew.
+        log.get().error("bug", exc_info=task.exception())
+        os._exit(70)
 
 
 def _note_permit(model: models_pb2.Model | None, permit_id: str, *, started: bool) -> None:
@@ -302,8 +315,3 @@ def _note_permit(model: models_pb2.Model | None, permit_id: str, *, started: boo
             instance.running_permit_ids.append(permit_id)
         elif not started and permit_id in instance.running_permit_ids:
             instance.running_permit_ids.remove(permit_id)
-
-
-def now_ms() -> int:
-    """The shell's clock: milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000

@@ -23,6 +23,7 @@ def status_message(shell: SchedulerShell, now_ms: int) -> pb.Status:
         running=[
             pb.Status.Running(
                 permit_id=name,
+                request_id=permit.request.request_id,
                 model_key=permit.model,
                 lane=permit.lane,
                 tier=_wire(permit.request.tier),
@@ -31,7 +32,7 @@ def status_message(shell: SchedulerShell, now_ms: int) -> pb.Status:
             )
             for name, permit in list(core.permits.items())[:_MOST_RUNNING]
         ],
-        reconciled=core.reconciled,
+        reconciled=core.catalogued,
         unreachable_workers=sorted(shell.lost),
     )
 

@@ -61,7 +61,11 @@ class World:
         return [describe(effect) for effect in handler(*words[1:])]
 
     def do_start(self) -> list[Effect]:
-        """start: engines have reported, granting begins."""
+        """start: every model service has reported, granting begins."""
+        return self.core.catalogue_complete(self.now)
+
+    def do_silence(self) -> list[Effect]:
+        """silence: some model service has not reported in time, granting begins all the same."""
         return self.core.reconcile(self.now)
 
     def do_model(self, key: str, state: str, *options: str) -> list[Effect]:
@@ -107,7 +111,10 @@ class World:
         return [*first, *second, *self.core.leave(self.now, name)]
 
     def do_lease(self, key: str, answer: str) -> list[Effect]:
-        """lease KEY granted|denied|never"""
+        """lease KEY granted|denied|never|unanswered"""
+        if answer == "unanswered":
+            self.core.lease_unanswered(self.now, key)
+            return []
         if answer == "granted":
             return self.core.lease_granted(self.now, key, f"lease-{key}")
         return self.core.lease_denied(self.now, key, never=answer == "never", detail="too big")
@@ -119,6 +126,11 @@ class World:
     def do_unloaded(self, key: str) -> list[Effect]:
         """unloaded KEY: the unload call returned."""
         return self.core.unload_ended(self.now, key)
+
+    def do_unload(self, key: str) -> list[Effect]:
+        """unload KEY: somebody wants it gone."""
+        self.core.unload_asked(key, force=False)
+        return []
 
     def do_lost(self, *keys: str) -> list[Effect]:
         """lost KEYS: their service does not answer."""

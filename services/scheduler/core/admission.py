@@ -12,7 +12,7 @@ def next_ready(tier: Tier, models: Mapping[str, Model], room: WaitingRoom) -> Re
     heads = [
         head
         for key in room.models()
-        if (head := room.head(tier, key)) and _can_take(models.get(key), head[1])
+        if (head := room.head(tier, key)) and _can_take(models.get(key))
     ]
     return min(heads, key=lambda head: head[0])[1] if heads else None
 
@@ -23,7 +23,7 @@ def somebody_else(permits: Iterable[Permit], room: WaitingRoom) -> bool:
     return runs or any(room.waiting(tier) for tier in Tier if tier is not Tier.BACKGROUND)
 
 
-def _can_take(model: Model | None, request: Request) -> bool:
+def _can_take(model: Model | None) -> bool:
     if model is None or not model.serves:
         return False
-    return request.load_only or model.running < model.facts.places
+    return model.running < model.facts.places

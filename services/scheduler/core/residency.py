@@ -11,7 +11,7 @@ def most_wanted(
     now_ms: int, models: Mapping[str, Model], room: WaitingRoom
 ) -> tuple[str, Tier] | None:
     """The COLD model with the most urgent waiter; None while another change is under way (2a)."""
-    if any(model.asking or model.starting or model.leaving for model in models.values()):
+    if any(model.asking or model.starting or model.leaving_for for model in models.values()):
         return None
     wanted = []
     for key in room.models():

@@ -10,13 +10,15 @@ shell has to perform. Each ends in the same decision:
     1b. The first one that lacks permits stops the scan: nobody overtakes it with a cheaper
         request, in its tier or below.
     1c. Background starts only when nothing else runs or waits.
+    1d. Who only wants a model loaded is granted when it is READY, and needs no permit.
 2.  Residency. Models that are COLD and waited for, the most urgent waiter first.
     2a. A lease is asked for before anything is loaded. One question at a time is open.
     2b. Granted: load. Refused for ever: its waiters are refused.
     2c. Refused for now: the least recently used idle model is unloaded, and the lease asked for
         again when that memory has come back. Idle means: nothing runs on it, and nobody more
         urgent waits for it.
-    2d. Nothing idle: ask again when something ended, or after `_ASK_AGAIN_MS`.
+    2d. Nothing idle: ask again when something ended, or after `_ASK_AGAIN_MS`. No answer at all is
+        no refusal: nothing is unloaded for it.
 3.  A model that FAILED refuses its waiters at once, with the time until it may be tried again; if
     that time is now, it counts as COLD.
 
@@ -66,6 +68,11 @@ class SchedulerCore:
     models: dict[str, Model] = field(default_factory=dict)
     room: WaitingRoom = field(default_factory=WaitingRoom)
     reconciled: bool = False
+    """Granting may begin."""
+    catalogued: bool = False
+    """Every model service has reported: a model that is not known does not exist."""
+    _loads: dict[str, dict[str, Request]] = field(default_factory=dict)
+    """Who only wants a model loaded, by model."""
     _alarms: Alarms = field(default_factory=Alarms)
     _book: PermitBook = field(init=False)
 
@@ -87,7 +94,7 @@ class SchedulerCore:
     def arrive(self, now_ms: int, request: Request) -> list[Effect]:
         """A request asks to run."""
         model = self.models.get(request.model)
-        if model is None and self.reconciled:
+        if model is None and self.catalogued:
             return [Refuse(request.permit_id, Cause.MODEL_NOT_FOUND, request.model)]
         if model is not None and (wait_ms := model.cooling_ms(now_ms)):
             return [Refuse(request.permit_id, Cause.MODEL_FAILED, model.facts.failure, wait_ms)]
@@ -97,6 +104,8 @@ class SchedulerCore:
         if request.try_acquire and self.room.ahead(request.tier):
             return [Refuse(request.permit_id, Cause.SATURATED, "", _RETRY_AFTER_MS)]
         self.room.add(request)
+        if request.load_only:
+            self._loads.setdefault(request.model, {})[request.permit_id] = request
         wait_ms = self.lane_for(request).wait_ms
         self._alarms.set(request.arrived_ms + wait_ms, Alarm.WAITED, request.permit_id)
         effects = self._decide(now_ms)
@@ -156,8 +165,8 @@ class SchedulerCore:
         before, model.facts, model.reachable = model.facts, facts, True
         if facts.state is not State.COLD:
             model.starting = False
-        if facts.state is not State.READY and facts.state is not State.DRAINING:
-            model.leaving = False
+        if facts.state not in (State.READY, State.DRAINING):
+            model.leaving, model.leaving_for = False, ""
         effects: list[Effect] = []
         if facts.state is State.READY and before.state is not State.READY:
             model.last_used_ms = now_ms
@@ -207,6 +216,7 @@ class SchedulerCore:
         for key in keys:
             if model := self.models.get(key):
                 model.reachable = model.starting = model.leaving = False
+                model.leaving_for = ""
 
     def lease_granted(self, now_ms: int, key: str, lease_id: str) -> list[Effect]:
         """The broker granted a model's memory."""
@@ -232,9 +242,24 @@ class SchedulerCore:
         model.ask_again_ms = now_ms + _ASK_AGAIN_MS
         self._alarms.set(model.ask_again_ms, Alarm.LEASE, key)
         if victim := residency.victim(key, self.models, self.room):
-            victim.leaving = True
+            victim.leaving, victim.leaving_for = True, key
             return [StartUnload(victim.facts.key)]
         return []
+
+    def lease_unanswered(self, now_ms: int, key: str) -> None:
+        """The broker does not answer. That is no refusal: nobody has to go for it."""
+        if model := self.models.get(key):
+            model.asking = False
+            model.ask_again_ms = now_ms + _ASK_AGAIN_MS
+            self._alarms.set(model.ask_again_ms, Alarm.LEASE, key)
+
+    def unload_asked(self, key: str, *, force: bool) -> int:
+        """Somebody wants the model gone: how many requests stand in the way; 0: it may leave."""
+        model = self.models[key]
+        if model.running and not force:
+            return model.running
+        model.leaving = True
+        return 0
 
     def load_ended(
         self, now_ms: int, key: str, failure: str | None, retry_after_ms: int = 0
@@ -253,7 +278,7 @@ class SchedulerCore:
     def unload_ended(self, now_ms: int, key: str) -> list[Effect]:
         """An unload was performed or refused; the model's reports say which."""
         if model := self.models.get(key):
-            model.leaving = False
+            model.leaving, model.leaving_for = False, ""
         return self._decide(now_ms)
 
     # -- time --------------------------------------------------------------------------------
@@ -261,10 +286,15 @@ class SchedulerCore:
     def reconcile(self, now_ms: int) -> list[Effect]:
         """Every engine has reported after our start, or had its time to: granting may begin."""
         self.reconciled = True
+        return self._decide(now_ms)
+
+    def catalogue_complete(self, now_ms: int) -> list[Effect]:
+        """Every model service has reported: who waits for an unknown model waits in vain."""
+        self.catalogued = True
         effects: list[Effect] = []
         for key in self.room.models() - self.models.keys():
             effects += self._refuse_all(key, Cause.MODEL_NOT_FOUND, key, None)
-        return effects + self._decide(now_ms)
+        return effects + self.reconcile(now_ms)
 
     @property
     def next_alarm_ms(self) -> int | None:
@@ -287,18 +317,24 @@ class SchedulerCore:
     def _decide(self, now_ms: int) -> list[Effect]:
         if not self.reconciled:
             return []
-        effects = self._grant_permits(now_ms)
+        effects = self._grant_loads(now_ms)
+        effects += self._grant_permits(now_ms)
         return effects + self._ask_for_leases(now_ms)
+
+    def _grant_loads(self, now_ms: int) -> list[Effect]:
+        served = [key for key in self._loads if key in self.models and self.models[key].serves]
+        waiting = [request for key in served for request in self._loads[key].values()]
+        return [self._grant(now_ms, request, self.lane_for(request), 0) for request in waiting]
 
     def _grant_permits(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         for tier in reversed(Tier):
             while (request := admission.next_ready(tier, self.models, self.room)) is not None:
                 lane = self.lane_for(request)
-                cost = 0 if request.load_only else min(lane.cost, self.permits_total)
+                cost = min(lane.cost, self.permits_total)
                 if cost > self.permits_total - self.in_use:
                     return effects  # 1b
-                if tier is Tier.BACKGROUND and cost and self._somebody_else():
+                if tier is Tier.BACKGROUND and self._somebody_else():
                     return effects  # 1c
                 effects.append(self._grant(now_ms, request, lane, cost))
         return effects
@@ -402,6 +438,9 @@ class SchedulerCore:
     def _forget(self, request: Request) -> None:
         self.room.remove(request)
         self._alarms.cancel(Alarm.WAITED, request.permit_id)
+        loads = self._loads.get(request.model, {})
+        if loads.pop(request.permit_id, None) and not loads:
+            del self._loads[request.model]
 
     def lane_for(self, request: Request) -> Lane:
         """The lane a request is charged to."""

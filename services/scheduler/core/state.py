@@ -36,7 +36,9 @@ class Model:
     starting: bool = False
     """StartLoad was performed and the service has not reported LOADING yet."""
     leaving: bool = False
-    """StartUnload was performed and the service has not reported its end yet."""
+    """It is being unloaded, and the service has not reported its end yet."""
+    leaving_for: str = ""
+    """The model that its memory is wanted for; empty: somebody asked for the unload."""
     ask_again_ms: int = 0
     """No lease is asked for before this."""
     reachable: bool = True

@@ -64,6 +64,8 @@ class Request:
     try_acquire: bool = False
     load_only: bool = False
     """Wants the model resident and nothing run: granted without a permit."""
+    request_id: str = ""
+    """The caller's name for it, shown in status."""
 
 
 @dataclass(frozen=True, slots=True)

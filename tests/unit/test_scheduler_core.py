@@ -118,8 +118,8 @@ def test_memory_follows_what_waits() -> None:
         core.permit_over(n, f"r{n}")
     assert not core.permits
     assert len(core.room) == 0
-    assert len(core._alarms._heap) <= 1_000 + 2 * len(core._alarms._current) + 1
-    assert len(core._alarms._current) == 0
+    assert len(core.alarms._heap) <= 1_000 + 2 * len(core.alarms._current) + 1
+    assert len(core.alarms._current) == 0
 
 
 def test_an_alarm_that_was_cancelled_does_not_ring() -> None:

@@ -1,46 +1,23 @@
-"""Who runs next and who lives on the card. Pure: event and now in, effects out as data.
+"""The events of the scheduler's core. Pure: event and now in, effects out as data.
 
 Every public method is one event. It changes the state in place and returns the effects that the
-shell has to perform. Each ends in the same decision:
-
-1.  Permits. Tiers from the highest; within a tier, first come first served over all models that
-    are READY with a free place.
-    1a. A waiter whose own model is not READY, or has no free place, stands aside: it holds up
-        nobody else.
-    1b. The first one that lacks permits stops the scan: nobody overtakes it with a cheaper
-        request, in its tier or below.
-    1c. Background starts only when nothing else runs or waits.
-    1d. Who only wants a model loaded is granted when it is READY, and needs no permit.
-2.  Residency. Models that are COLD and waited for, the most urgent waiter first.
-    2a. A lease is asked for before anything is loaded. One question at a time is open.
-    2b. Granted: load. Refused for ever: its waiters are refused.
-    2c. Refused for now: the least recently used idle model is unloaded, and the lease asked for
-        again when that memory has come back. Idle means: nothing runs on it, and nobody more
-        urgent waits for it.
-    2d. Nothing idle: ask again when something ended, or after `_ASK_AGAIN_MS`. No answer at all is
-        no refusal: nothing is unloaded for it.
-3.  A model that FAILED refuses its waiters at once, with the time until it may be tried again; if
-    that time is now, it counts as COLD.
+shell has to perform. Each ends in the decision of `decision.py`, where the rules stand.
 
 The life of a permit: granted → (its engine saw it) → stream closed and engine done → free. The
 core never guesses: it asks the engine (`AskEngine`) whenever the two do not agree.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from services.scheduler.core import admission, residency
-from services.scheduler.core.alarms import Alarm, Alarms
-from services.scheduler.core.permits import PermitBook
-from services.scheduler.core.queue import WaitingRoom
+from services.scheduler.core import residency
+from services.scheduler.core.alarms import Alarm
+from services.scheduler.core.decision import ASK_AGAIN_MS, Decision
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     AskEngine,
-    AskLease,
     Cause,
     Effect,
-    Grant,
-    Lane,
     Loading,
     ModelFacts,
     Queued,
@@ -53,41 +30,12 @@ from services.scheduler.core.values import (
     Tier,
 )
 
-_ASK_AGAIN_MS = 500
 _RETRY_AFTER_MS = 1_000
 
 
 @dataclass(slots=True)
-class SchedulerCore:
-    """The state and every event of the scheduler."""
-
-    permits_total: int
-    lane_of: Callable[[str], Lane]
-    queue_limit: int
-    use_within_ms: int
-    models: dict[str, Model] = field(default_factory=dict)
-    room: WaitingRoom = field(default_factory=WaitingRoom)
-    reconciled: bool = False
-    """Granting may begin."""
-    catalogued: bool = False
-    """Every model service has reported: a model that is not known does not exist."""
-    _loads: dict[str, dict[str, Request]] = field(default_factory=dict)
-    """Who only wants a model loaded, by model."""
-    _alarms: Alarms = field(default_factory=Alarms)
-    _book: PermitBook = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._book = PermitBook(self._alarms)
-
-    @property
-    def permits(self) -> Mapping[str, Permit]:
-        """The permits that are out, by id."""
-        return self._book.out
-
-    @property
-    def in_use(self) -> int:
-        """What they cost together; more than there are only after a restart found them running."""
-        return self._book.in_use
+class SchedulerCore(Decision):
+    """Every event of the scheduler."""
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -105,13 +53,13 @@ class SchedulerCore:
             return [Refuse(request.permit_id, Cause.SATURATED, "", _RETRY_AFTER_MS)]
         self.room.add(request)
         if request.load_only:
-            self._loads.setdefault(request.model, {})[request.permit_id] = request
+            self.loads.setdefault(request.model, {})[request.permit_id] = request
         wait_ms = self.lane_for(request).wait_ms
-        self._alarms.set(request.arrived_ms + wait_ms, Alarm.WAITED, request.permit_id)
-        effects = self._decide(now_ms)
+        self.alarms.set(request.arrived_ms + wait_ms, Alarm.WAITED, request.permit_id)
+        effects = self.decide(now_ms)
         if request.permit_id in self.room:
             if request.try_acquire:
-                self._forget(request)
+                self.forget(request)
                 return [*effects, Refuse(request.permit_id, Cause.SATURATED, "", _RETRY_AFTER_MS)]
             effects.append(Queued(request.permit_id, self.room.ahead(request.tier) - 1))
         return effects
@@ -119,13 +67,13 @@ class SchedulerCore:
     def leave(self, now_ms: int, permit_id: str) -> list[Effect]:
         """The caller's stream is closed, whatever it was doing."""
         if (request := self.room.get(permit_id)) is not None:
-            self._forget(request)
-            return self._decide(now_ms)
+            self.forget(request)
+            return self.decide(now_ms)
         permit = self.permits.get(permit_id)
         if permit is None:
             return []
         permit.stream_closed = True
-        return self._settle(now_ms, permit)
+        return self.settle(now_ms, permit)
 
     # -- permits -----------------------------------------------------------------------------
 
@@ -133,7 +81,7 @@ class SchedulerCore:
         """An engine took a request in. One we do not know ran before our restart."""
         if permit := self.permits.get(permit_id):
             permit.seen = True
-        elif not self._book.is_over(permit_id):
+        elif not self.book.is_over(permit_id):
             self._adopt(now_ms, permit_id, model)
         return []
 
@@ -144,12 +92,12 @@ class SchedulerCore:
             return []
         permit.engine_over = True
         if permit.adopted:
-            return self._release(now_ms, permit)
+            return self.release(now_ms, permit)
         if not permit.stream_closed and not permit.seen:
             # Only a lapsed grant is asked about while its stream is open.
             lapsed = Refuse(permit_id, Cause.GRANT_LAPSED, "", 0)
-            return [lapsed, *self._release(now_ms, permit)]
-        return self._settle(now_ms, permit)
+            return [lapsed, *self.release(now_ms, permit)]
+        return self.settle(now_ms, permit)
 
     def permit_runs(self, permit_id: str) -> list[Effect]:
         """The engine was asked about an unused grant, and it is in use."""
@@ -175,9 +123,9 @@ class SchedulerCore:
                 Loading(r.permit_id, facts.key, facts.progress) for r in self.room.of(facts.key)
             ]
         if facts.state in (State.COLD, State.FAILED) and before.state is not facts.state:
-            self._memory_may_be_back()
+            self.memory_may_be_back()
         effects += self._refuse_failed(now_ms, model)
-        return effects + self._decide(now_ms)
+        return effects + self.decide(now_ms)
 
     def snapshot(
         self, now_ms: int, facts: Iterable[ModelFacts], running: Mapping[str, str], known: set[str]
@@ -207,9 +155,9 @@ class SchedulerCore:
             return []
         effects: list[Effect] = []
         for request in self.room.of(key):
-            self._forget(request)
+            self.forget(request)
             effects.append(Refuse(request.permit_id, Cause.MODEL_NOT_FOUND, key))
-        return effects + self._decide(now_ms)
+        return effects + self.decide(now_ms)
 
     def worker_lost(self, keys: Iterable[str]) -> None:
         """The service of these models does not answer: nothing is granted or loaded there."""
@@ -224,7 +172,7 @@ class SchedulerCore:
         if model is None or not model.reachable or self.room.first(key) is None:
             if model is not None:
                 model.asking = False
-            return [ReturnLease(lease_id), *self._decide(now_ms)]
+            return [ReturnLease(lease_id), *self.decide(now_ms)]
         model.asking, model.starting = False, True
         return [StartLoad(key, lease_id)]
 
@@ -236,11 +184,11 @@ class SchedulerCore:
         model.asking = False
         if never:
             return [
-                *self._refuse_all(key, Cause.NEVER_FITS, detail, None),
-                *self._decide(now_ms),
+                *self.refuse_all(key, Cause.NEVER_FITS, detail, None),
+                *self.decide(now_ms),
             ]
-        model.ask_again_ms = now_ms + _ASK_AGAIN_MS
-        self._alarms.set(model.ask_again_ms, Alarm.LEASE, key)
+        model.ask_again_ms = now_ms + ASK_AGAIN_MS
+        self.alarms.set(model.ask_again_ms, Alarm.LEASE, key)
         if victim := residency.victim(key, self.models, self.room):
             victim.leaving, victim.leaving_for = True, key
             return [StartUnload(victim.facts.key)]
@@ -250,8 +198,8 @@ class SchedulerCore:
         """The broker does not answer. That is no refusal: nobody has to go for it."""
         if model := self.models.get(key):
             model.asking = False
-            model.ask_again_ms = now_ms + _ASK_AGAIN_MS
-            self._alarms.set(model.ask_again_ms, Alarm.LEASE, key)
+            model.ask_again_ms = now_ms + ASK_AGAIN_MS
+            self.alarms.set(model.ask_again_ms, Alarm.LEASE, key)
 
     def unload_asked(self, key: str, *, force: bool) -> int:
         """Somebody wants the model gone: how many requests stand in the way; 0: it may leave."""
@@ -272,137 +220,52 @@ class SchedulerCore:
         effects: list[Effect] = []
         if failure is not None:
             wait_ms = max(retry_after_ms, _RETRY_AFTER_MS)
-            effects += self._refuse_all(key, Cause.MODEL_FAILED, failure, wait_ms)
-        return effects + self._decide(now_ms)
+            effects += self.refuse_all(key, Cause.MODEL_FAILED, failure, wait_ms)
+        return effects + self.decide(now_ms)
 
     def unload_ended(self, now_ms: int, key: str) -> list[Effect]:
         """An unload was performed or refused; the model's reports say which."""
         if model := self.models.get(key):
             model.leaving, model.leaving_for = False, ""
-        return self._decide(now_ms)
+        return self.decide(now_ms)
 
     # -- time --------------------------------------------------------------------------------
 
     def reconcile(self, now_ms: int) -> list[Effect]:
         """Every engine has reported after our start, or had its time to: granting may begin."""
         self.reconciled = True
-        return self._decide(now_ms)
+        return self.decide(now_ms)
 
     def catalogue_complete(self, now_ms: int) -> list[Effect]:
         """Every model service has reported: who waits for an unknown model waits in vain."""
         self.catalogued = True
         effects: list[Effect] = []
         for key in self.room.models() - self.models.keys():
-            effects += self._refuse_all(key, Cause.MODEL_NOT_FOUND, key, None)
+            effects += self.refuse_all(key, Cause.MODEL_NOT_FOUND, key, None)
         return effects + self.reconcile(now_ms)
 
     @property
     def next_alarm_ms(self) -> int | None:
         """When `tick` should be called next."""
-        return self._alarms.next_ms
+        return self.alarms.next_ms
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Time has passed: end what waited or ran too long, ask again for what was refused."""
         effects: list[Effect] = []
-        for what, name in self._alarms.due(now_ms):
+        for what, name in self.alarms.due(now_ms):
             effects += self._ring(now_ms, what, name)
-        return effects + self._decide(now_ms)
+        return effects + self.decide(now_ms)
 
     def queue_positions(self) -> list[Effect]:
         """Everyone's place, for the sign of life that waiters get."""
         return [Queued(r.permit_id, i) for i, r in enumerate(self.room.in_order())]
 
-    # -- the decision ------------------------------------------------------------------------
-
-    def _decide(self, now_ms: int) -> list[Effect]:
-        if not self.reconciled:
-            return []
-        effects = self._grant_loads(now_ms)
-        effects += self._grant_permits(now_ms)
-        return effects + self._ask_for_leases(now_ms)
-
-    def _grant_loads(self, now_ms: int) -> list[Effect]:
-        served = [key for key in self._loads if key in self.models and self.models[key].serves]
-        waiting = [request for key in served for request in self._loads[key].values()]
-        return [self._grant(now_ms, request, self.lane_for(request), 0) for request in waiting]
-
-    def _grant_permits(self, now_ms: int) -> list[Effect]:
-        effects: list[Effect] = []
-        for tier in reversed(Tier):
-            while (request := admission.next_ready(tier, self.models, self.room)) is not None:
-                lane = self.lane_for(request)
-                cost = min(lane.cost, self.permits_total)
-                if cost > self.permits_total - self.in_use:
-                    return effects  # 1b
-                if tier is Tier.BACKGROUND and self._somebody_else():
-                    return effects  # 1c
-                effects.append(self._grant(now_ms, request, lane, cost))
-        return effects
-
-    def _grant(self, now_ms: int, request: Request, lane: Lane, cost: int) -> Grant:
-        model = self.models[request.model]
-        model.last_used_ms = now_ms
-        self._forget(request)
-        if not request.load_only:
-            address = model.facts.address
-            permit = Permit(request, cost, lane.name, request.model, address, now_ms)
-            self._book.hold(permit, now_ms + lane.max_run_ms, now_ms + self.use_within_ms)
-            model.running += 1
-        return Grant(
-            request.permit_id,
-            request.model,
-            model.facts.address,
-            model.facts.instance_id,
-            waited_ms=now_ms - request.arrived_ms,
-            max_run_ms=lane.max_run_ms,
-        )
-
-    def _ask_for_leases(self, now_ms: int) -> list[Effect]:
-        wanted = residency.most_wanted(now_ms, self.models, self.room)
-        if wanted is None:
-            return []
-        key, tier = wanted
-        model = self.models[key]
-        model.asking = True
-        return [AskLease(key, model.facts.resident_mib, tier)]
-
     # -- pieces ------------------------------------------------------------------------------
-
-    def _settle(self, now_ms: int, permit: Permit) -> list[Effect]:
-        """Free a permit whose stream is closed and whose engine is done; ask if it may not be."""
-        if not permit.stream_closed:
-            return []
-        if permit.engine_over:
-            return self._release(now_ms, permit)
-        return [AskEngine(permit.request.permit_id, permit.address, only_if_not_started=False)]
-
-    def _release(self, now_ms: int, permit: Permit) -> list[Effect]:
-        self._book.release(permit)
-        if model := self.models.get(permit.model):
-            model.running -= 1
-            model.last_used_ms = now_ms
-            if model.running == 0:
-                self._memory_may_be_back()
-        return self._decide(now_ms)
-
-    def _adopt(self, now_ms: int, permit_id: str, key: str) -> None:
-        model = self.models.get(key)
-        lane = self.lane_of(model.facts.lane if model else "")
-        request = Request(permit_id, key, Tier.FREE, now_ms, lane.name)
-        address = model.facts.address if model else ""
-        cost = min(lane.cost, self.permits_total)
-        adopted = Permit(request, cost, lane.name, key, address, now_ms, seen=True, adopted=True)
-        self._book.hold(adopted, now_ms + lane.max_run_ms)
-        if model is not None:
-            model.running += 1
-
-    def _somebody_else(self) -> bool:
-        return admission.somebody_else(self.permits.values(), self.room)
 
     def _ring(self, now_ms: int, what: Alarm, name: str) -> list[Effect]:
         if what is Alarm.WAITED:
             if (request := self.room.get(name)) is not None:
-                self._forget(request)
+                self.forget(request)
             return [Refuse(name, Cause.ADMISSION_TIMEOUT, "", _RETRY_AFTER_MS)]
         if what is Alarm.LEASE:
             return []  # the decision that follows every event asks again
@@ -414,35 +277,21 @@ class SchedulerCore:
         if not permit.stream_closed and not permit.adopted:
             closing.append(Refuse(name, Cause.RUN_TOO_LONG, permit.lane))
         permit.stream_closed = True
-        return closing + self._settle(now_ms, permit)
+        return closing + self.settle(now_ms, permit)
+
+    def _adopt(self, now_ms: int, permit_id: str, key: str) -> None:
+        model = self.models.get(key)
+        lane = self.lane_of(model.facts.lane if model else "")
+        request = Request(permit_id, key, Tier.FREE, now_ms, lane.name)
+        address = model.facts.address if model else ""
+        cost = min(lane.cost, self.permits_total)
+        adopted = Permit(request, cost, lane.name, key, address, now_ms, seen=True, adopted=True)
+        self.book.hold(adopted, now_ms + lane.max_run_ms)
+        if model is not None:
+            model.running += 1
 
     def _refuse_failed(self, now_ms: int, model: Model) -> list[Effect]:
         wait_ms = model.cooling_ms(now_ms)
         if not wait_ms:
             return []
-        return self._refuse_all(model.facts.key, Cause.MODEL_FAILED, model.facts.failure, wait_ms)
-
-    def _refuse_all(
-        self, key: str, cause: Cause, detail: str, retry_after_ms: int | None
-    ) -> list[Effect]:
-        refused: list[Effect] = []
-        for request in self.room.of(key):
-            self._forget(request)
-            refused.append(Refuse(request.permit_id, cause, detail, retry_after_ms))
-        return refused
-
-    def _memory_may_be_back(self) -> None:
-        for model in self.models.values():
-            model.ask_again_ms = 0
-
-    def _forget(self, request: Request) -> None:
-        self.room.remove(request)
-        self._alarms.cancel(Alarm.WAITED, request.permit_id)
-        loads = self._loads.get(request.model, {})
-        if loads.pop(request.permit_id, None) and not loads:
-            del self._loads[request.model]
-
-    def lane_for(self, request: Request) -> Lane:
-        """The lane a request is charged to."""
-        model = self.models.get(request.model)
-        return self.lane_of(request.lane or (model.facts.lane if model else ""))
+        return self.refuse_all(model.facts.key, Cause.MODEL_FAILED, model.facts.failure, wait_ms)

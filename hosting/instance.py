@@ -48,6 +48,7 @@ class EngineHandle:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    _spoke: bool = False
     _running: set[str] = field(default_factory=set)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -82,6 +83,35 @@ class EngineHandle:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return Fault(
             Reason.ENGINE_CRASHED, f"The engine of model '{self.spec.key}' ended by {how}."
+        )
+
+    async def report(self, silence_s: float) -> pb.WatchEngineResponse:
+        """What the engine tells next. Raises the Fault that says why it tells no more.
+
+        Once it has spoken, `silence_s` without a word means that it is wedged: it is killed, for
+        it would not hear a polite word either.
+        """
+        if not self._spoke:
+            event = await self.events.get()
+        else:
+            event = await self._heard(silence_s)
+        if event is None:
+            raise self.exit_fault
+        self._spoke = True
+        return event
+
+    async def _heard(self, silence_s: float) -> pb.WatchEngineResponse | None:
+        # In two halves: if we were frozen together with the engine, then on waking the first half
+        # is over before its words could be read.
+        for _ in range(2):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(silence_s / 2):
+                    return await self.events.get()
+        self._signal(signal.SIGKILL)
+        raise Fault(
+            Reason.ENGINE_CRASHED,
+            f"The engine of model '{self.spec.key}' said nothing for {silence_s:g} s and was "
+            "killed.",
         )
 
     @staticmethod

@@ -103,9 +103,7 @@ class Landlord:
             tenancy.living.cancel()
 
     async def _absorb_next(self, hosted: Hosted, engine: EngineHandle) -> None:
-        event = await engine.events.get()
-        if event is None:
-            raise engine.exit_fault
+        event = await engine.report(self._home.silence_s)
         match event.WhichOneof("event"):
             case "load_progress":
                 hosted.progress = event.load_progress

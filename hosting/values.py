@@ -55,3 +55,6 @@ class EngineHome:
     """Over TCP: the address engines bind and are dialled at."""
     load_timeout_s: float = 600.0
     stop_timeout_s: float = 4.0
+    silence_s: float = 20.0
+    """An engine that has spoken once and then says nothing for this long is wedged, and killed;
+    they speak every 2 s."""

@@ -158,14 +158,15 @@ async def broker_process(folder: Path) -> AsyncIterator[str]:
 async def world(
     folder: Path, *, key: str = "toy", ports: tuple[int, int] | None = None, **engine: Any
 ) -> AsyncIterator[World]:
-    load_timeout_s = engine.pop("load_timeout_s", 30.0)
+    limits: dict[str, Any] = {"load_timeout_s": 30.0}
+    limits |= {key: engine.pop(key) for key in ("load_timeout_s", "silence_s") if key in engine}
     home = EngineHome(
         service="test",
         module="tests.toy_engine",
         run_dir=folder / "run",
         log_level="info",
         ports=ports,
-        load_timeout_s=load_timeout_s,
+        **limits,
     )
     spec = ModelSpec(key, Kind.LANGUAGE, "chat", resident_mib=100, engine=engine)
     async with broker_process(folder) as address:

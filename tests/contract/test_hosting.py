@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,43 @@ async def test_an_engine_that_dies_while_it_serves(tmp_path: Path) -> None:
         assert not failed.instances
         await w.until_leases(lambda leases: not leases)
         assert (await w.ready()).instance_id != instance.instance_id
+
+
+async def failure(watch: Any) -> pb.Model:
+    """The model once it is FAILED, as a watcher sees it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (event := await watch.read()).model.state != pb.MODEL_STATE_FAILED:
+            pass
+    model = event.model
+    assert isinstance(model, pb.Model)
+    return model
+
+
+@pytest.mark.parametrize("steps", [0, 1000], ids=["serving", "loading"])
+async def test_an_engine_that_falls_silent_is_killed(tmp_path: Path, steps: int) -> None:
+    async with world(tmp_path, steps=steps, step_ms=20, silence_s=3.0) as w:
+        watch = w.models.WatchModels(pb.WatchModelsRequest())
+        call = w.load(await w.lease())
+        if steps:
+            while (await call.read()).instance.load_progress == 0:
+                pass
+        else:
+            await drained(call)
+        async with AsyncExitStack() as requests:
+            if not steps:
+                held = w.generating(w.model().instances[0], "hold")
+                await requests.enter_async_context(held)
+                await until(lambda: w.host.get("toy").permits, "the permit is known")
+            began = time.monotonic()
+            (pid,) = engine_pids()
+            psutil.Process(pid).suspend()
+            failed = await failure(watch)
+            assert time.monotonic() - began < 3.0 + 2.0  # at once, by SIGKILL alone
+        assert failed.failure.reason == "engine_crashed"
+        assert "said nothing for 3 s" in failed.failure.message
+        assert (engine_pids(), w.sockets()) == (set(), [])
+        assert not w.host.get("toy").permits
+        await w.until_leases(lambda leases: not leases)
 
 
 async def test_unload_waits_for_what_runs_or_leaves_it(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 from chassis import log
+from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.broadcast import Broadcast
 from hosting.core import State, Step
 from hosting.hosted import Hosted
 from hosting.leases import LeaseBook
-from hosting.tenancy import Landlord, now_ms
+from hosting.tenancy import Landlord
 from hosting.values import EngineHome, ModelSpec
 from hosting.wire import instance_message, model_message
 
@@ -131,7 +132,7 @@ class ModelHost:
             raise Fault(
                 Reason.MODEL_BUSY, f"Model '{hosted.spec.key}' is leaving.", retry_after_s=1.0
             )
-        if cooling_ms := hosted.life.cooling_ms(now_ms()):
+        if cooling_ms := hosted.life.cooling_ms(steady_ms()):
             raise _failed(hosted, cooling_ms)
 
     @staticmethod
@@ -140,7 +141,7 @@ class ModelHost:
         if hosted.life.state is State.READY and message is not None:
             return message
         if hosted.life.state is State.FAILED:
-            raise _failed(hosted, hosted.life.cooling_ms(now_ms()))
+            raise _failed(hosted, hosted.life.cooling_ms(steady_ms()))
         raise Fault(
             Reason.MODEL_BUSY,
             f"Model '{hosted.spec.key}' was unloaded before it was ready; load it again.",
@@ -168,7 +169,7 @@ class ModelHost:
             )
         finally:
             hosted.drainers -= 1
-            leaving = hosted.tenancy is None or hosted.tenancy.dismissed
+            leaving = hosted.tenancy is None or hosted.tenancy.ending_soon
             if not hosted.drainers and not leaving and hosted.life.state is State.DRAINING:
                 self._landlord.step(hosted, Step.RESUME)
 

@@ -15,6 +15,8 @@ from cohabit.broker.v1 import broker_pb2_grpc as rpc
 from cohabit.common.v1 import common_pb2
 
 _TIMEOUT_S = 5.0
+_RELEASE_S = 2.0
+"""A model that failed is not said to have, before its lease is released: not for long."""
 _RENEW_EVERY_S = 5.0
 _RETRY_S = 1.0
 
@@ -44,7 +46,7 @@ class LeaseBook:
         """Give a lease back; while the broker is away the lease ends by its TTL instead."""
         try:
             await self._stub.ReleaseLease(
-                pb.ReleaseLeaseRequest(lease_id=lease_id), timeout=_TIMEOUT_S
+                pb.ReleaseLeaseRequest(lease_id=lease_id), timeout=_RELEASE_S
             )
         except grpc.aio.AioRpcError as error:
             log.get().warning("release failed", lease=lease_id, code=error.code().name)

@@ -9,11 +9,12 @@ import asyncio
 import time
 
 from chassis import log
+from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.broadcast import Broadcast
-from hosting.core import Step
+from hosting.core import State, Step
 from hosting.hosted import Hosted, Tenancy
 from hosting.instance import EngineHandle
 from hosting.leases import LeaseBook
@@ -43,7 +44,7 @@ class Landlord:
 
     def step(self, hosted: Hosted, step: Step) -> None:
         """Take a step of the model's life and tell everybody."""
-        hosted.life.take(step, now_ms())
+        hosted.life.take(step, steady_ms())
         self._tell(hosted)
 
     def _tell(self, hosted: Hosted) -> None:
@@ -134,20 +135,25 @@ class Landlord:
         await asyncio.wait([living])
         try:
             fault = _outcome(tenancy, living)
+            if hosted.life.state is State.READY:
+                self.step(hosted, Step.DRAIN)  # nobody may be sent to what is about to stop
             await self._stop_engine(hosted, tenancy)
-            if fault is not None:
-                # Told before the lease is released: nobody may be sent to a dead engine while
-                # the broker is slow to answer.
-                log.get().error("model failed", model=hosted.spec.key, reason=fault.reason.value)
-                hosted.life.fail(fault.reason.value, fault.message, now_ms())
-                self._tell(hosted)
+            # Told after the lease is released: whoever hears that it failed may ask for memory at
+            # once, and must not find the old lease in the way.
             await self._release(hosted, tenancy)
             if fault is None:
                 self.step(hosted, Step.STOPPED)
+            else:
+                self._fail(hosted, fault)
         finally:
             hosted.tenancy = None
             tenancy.over.set()
             hosted.wake()
+
+    def _fail(self, hosted: Hosted, fault: Fault) -> None:
+        log.get().error("model failed", model=hosted.spec.key, reason=fault.reason.value)
+        hosted.life.fail(fault.reason.value, fault.message, steady_ms())
+        self._tell(hosted)
 
     async def _stop_engine(self, hosted: Hosted, tenancy: Tenancy) -> None:
         if tenancy.spawning is not None:
@@ -196,8 +202,3 @@ def _in_use_mib(hosted: Hosted) -> int:
         in_use = hosted.materialised_mib
     # Never nothing, once a process exists: a next life of this service must find the lease used.
     return max(1, in_use)
-
-
-def now_ms() -> int:
-    """Milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000

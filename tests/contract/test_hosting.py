@@ -21,6 +21,16 @@ from tests.hosting_world import DEADLINE_S, drained, engine_pids, refusal, until
 ROOT = Path(__file__).parents[2]
 
 
+async def failure(watch: Any) -> pb.Model:
+    """The model once it is FAILED, as a watcher sees it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (event := await watch.read()).model.state != pb.MODEL_STATE_FAILED:
+            pass
+    model = event.model
+    assert isinstance(model, pb.Model)
+    return model
+
+
 async def test_a_load_streams_progress_and_ends_with_an_address_that_answers(
     tmp_path: Path,
 ) -> None:
@@ -137,14 +147,40 @@ async def test_an_engine_that_dies_while_it_serves(tmp_path: Path) -> None:
         assert (await w.ready()).instance_id != instance.instance_id
 
 
-async def failure(watch: Any) -> pb.Model:
-    """The model once it is FAILED, as a watcher sees it."""
-    async with asyncio.timeout(DEADLINE_S):
-        while (event := await watch.read()).model.state != pb.MODEL_STATE_FAILED:
-            pass
-    model = event.model
-    assert isinstance(model, pb.Model)
-    return model
+async def test_a_failure_is_told_when_its_memory_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        watch = w.models.WatchModels(pb.WatchModelsRequest())
+        release, while_releasing = w.leases.release, []
+
+        async def seen(lease_id: str) -> None:
+            while_releasing.append(w.model())
+            await release(lease_id)
+
+        monkeypatch.setattr(w.leases, "release", seen)
+        async with w.generating(instance, "die"):
+            assert (await failure(watch)).failure.reason == "engine_crashed"
+        assert not await w.listed()
+        (model,) = while_releasing
+        assert model.state == pb.MODEL_STATE_DRAINING  # and nobody is sent there
+        assert not model.instances
+
+
+async def test_a_failure_is_told_although_the_broker_hangs(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        instance = await w.ready()
+        watch = w.models.WatchModels(pb.WatchModelsRequest())
+        (broker,) = (p for p in psutil.Process().children() if "services.broker" in p.cmdline())
+        broker.suspend()
+        try:
+            began = time.monotonic()
+            async with w.generating(instance, "die"):
+                await failure(watch)
+            assert time.monotonic() - began < 4.0
+        finally:
+            broker.resume()
 
 
 @pytest.mark.parametrize("steps", [0, 1000], ids=["serving", "loading"])

@@ -141,6 +141,23 @@ async def test_the_scheduler_while_requests_wait(house: House, client: openai.As
     await works_again(house, client)
 
 
+async def test_the_scheduler_and_the_llm_service_while_requests_wait(
+    house: House, client: openai.AsyncOpenAI
+) -> None:
+    await ask(client)
+    running = [asyncio.create_task(run_long(client)) for _ in range(4)]
+    queued = asyncio.Event()
+    waiting = asyncio.create_task(stream_that_waits(house, queued))
+    async with asyncio.timeout(10):
+        await queued.wait()
+    for module in ("services.scheduler", "services.llm"):
+        house.process(module).kill()
+    lost = await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 30)
+    assert all(isinstance(end, openai.APIStatusError) for end in lost), lost
+    assert await asyncio.wait_for(waiting, 30) == "length"
+    await works_again(house, client)
+
+
 async def stream_that_waits(house: House, queued: asyncio.Event) -> str:
     """A stream; `queued` is set once a comment in it says that it waits; how it finished."""
     body = {"model": "tiny", "messages": TALK, "max_tokens": 4, "ignore_eos": True, "stream": True}

@@ -166,9 +166,7 @@ class LlamaEngine:
                 yield chunk
         finally:
             if loop.cancel(job):
-                # Whoever hears that this is over may rely on the place being free.
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await job.stream.over.wait()
+                await _left(job, loop)
 
     async def _tokens(self, prompt: Prompt) -> list[int]:
         prompts = _loaded(self._prompts)
@@ -215,6 +213,18 @@ def _context_tokens(spec: EngineSpec, model: Model) -> int:
             f"set its context_tokens to 1 to {trained}, not {wanted}.",
         )
     return wanted
+
+
+async def _left(job: Job, loop: DecodeLoop) -> None:
+    """Wait until a cancelled job holds no place: whoever hears that it is over relies on that."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await job.stream.over.wait()
+    except TimeoutError:
+        loop.give_up()
+        raise Fault(
+            Reason.ENGINE_CRASHED, "The engine is stuck and will be restarted; try again shortly."
+        ) from None
 
 
 T = TypeVar("T")

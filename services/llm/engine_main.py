@@ -55,8 +55,11 @@ async def _end_with(engine: Engine, process: EngineProcess) -> None:
     """End the process when its engine is broken: the parent releases its memory, and loads anew."""
     await until_broken(engine)
     log.get().error("engine broken, ending")
-    await process.server.grpc.stop(_LAST_FAULTS_S)
-    os._exit(1)
+    try:
+        async with asyncio.timeout(10 * _LAST_FAULTS_S):
+            await process.server.grpc.stop(_LAST_FAULTS_S)
+    finally:
+        os._exit(1)
 
 
 def _spec(values: dict[str, Any]) -> EngineSpec:

@@ -104,6 +104,14 @@ class DecodeLoop:
             self._changed.notify()
             return True
 
+    def give_up(self) -> None:
+        """The thread does not come back from a native call: take no more jobs, and end all."""
+        with self._changed:
+            self._closing = self._closing or Fault(
+                Reason.ENGINE_CRASHED, "The model is stuck in a step; try again shortly."
+            )
+            self._changed.notify()
+
     @property
     def healthy(self) -> bool:
         """The thread takes jobs."""

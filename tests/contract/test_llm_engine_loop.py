@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chassis.errors import Fault, Reason
+from services.llm import engine_llama
 from services.llm.engine import (
     BarePrompt,
     EngineSpec,
@@ -221,6 +223,35 @@ async def test_a_loop_that_fails_says_so_to_everybody(
     assert not engine.healthy
     await asyncio.wait_for(broken, DEADLINE_S)
     assert (await refused(engine.generate(PROMPT, answer_of(5)))).reason is Reason.ENGINE_CRASHED
+    engine.close()
+
+
+async def test_a_step_that_never_ends_breaks_the_engine(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_llama, "CLOSE_TIMEOUT_S", 0.2)
+    engine = loaded(EngineSpec(model, context_tokens=512, threads=1))
+    broken = asyncio.create_task(until_broken(engine))
+    stuck, go_on, decode = threading.Event(), threading.Event(), engine._context.decode  # type: ignore[union-attr]
+
+    def hangs() -> None:
+        stuck.set()
+        go_on.wait(DEADLINE_S)
+        decode()
+
+    answer = engine.generate(PROMPT, answer_of(400))
+    await first_text(answer)
+    monkeypatch.setattr(engine._context, "decode", hangs)
+    waiting = asyncio.create_task(refused(engine.generate(PROMPT, answer_of(1))))
+    await asyncio.to_thread(stuck.wait, DEADLINE_S)
+    with pytest.raises(Fault) as caught:
+        await answer.aclose()
+    assert caught.value.reason is Reason.ENGINE_CRASHED
+    assert not engine.healthy
+    await asyncio.wait_for(broken, DEADLINE_S)
+    assert (await refused(engine.generate(PROMPT, answer_of(1)))).reason is Reason.ENGINE_CRASHED
+    go_on.set()
+    assert (await waiting).reason is Reason.ENGINE_CRASHED
     engine.close()
 
 

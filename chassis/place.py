@@ -1,8 +1,8 @@
 """A place in the scheduler's queue: from asking to run, over waiting and loading, to the grant.
 
 A place that was queued survives the scheduler's absence for `resume_s`: it is asked for again with
-the token that its `queued` event carried. Used by whoever calls engines: the edge, and the model
-services on behalf of people with grpcurl.
+the token that its last event carried. A scheduler that goes silent is taken as absent. What is done
+with a grant is said next door, in `admission`.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 if TYPE_CHECKING:
     from cohabit.scheduler.v1 import scheduler_pb2_grpc
+
+_WHY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Waits:
     """The scheduler's absence, for a request that was queued."""
     request_s: float
     """All of it."""
+    silence_s: float = 20.0
+    """The scheduler's next word to a request that waits; it has one every few seconds."""
 
 
 @dataclass(slots=True)
@@ -72,7 +76,10 @@ class Place:
     _token: str = ""
 
     async def until_granted(self) -> AsyncGenerator[Queued | Loading, None]:
-        """What happens while it waits; ends when `granted` is set. Raises Fault."""
+        """What happens while it waits; ends when `granted` is set. Raises Fault.
+
+        Once more after a `close`, when the grant was of no use: the place in the queue is kept.
+        """
         loop = asyncio.get_running_loop()
         failures, give_up_at = 0, 0.0
         while True:
@@ -81,12 +88,13 @@ class Place:
                 answer_by = min(answer_by, give_up_at)
             self._open()
             try:
-                response = await self._first(answer_by)
+                response = await self._read_by(answer_by)
                 failures = 0
                 while not response.HasField("granted"):
                     yield self._progress(response)
-                    response = await self._read()
+                    response = await self._read_by(loop.time() + self.waits.silence_s)
                 self.granted = response.granted
+                self._token = response.granted.resume_token or self._token
                 return
             except _SchedulerGoneError as gone:
                 self.close()
@@ -97,6 +105,20 @@ class Place:
                     raise gone.fault from None
                 log.get().debug("resuming", failures=failures)
                 await asyncio.sleep(delay_s)
+
+    async def why_over(self) -> Fault | None:
+        """Why the scheduler ended the permit; None when it does not say at once.
+
+        Without a retry delay: its work had begun, and is not to be repeated unasked.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            await self._read_by(loop.time() + _WHY_S)
+        except Fault as fault:
+            return Fault(fault.reason, fault.message, metadata=fault.metadata)
+        except _SchedulerGoneError:
+            pass
+        return None
 
     def close(self) -> None:
         """Give the place, or the permit, back."""
@@ -116,9 +138,9 @@ class Place:
             metadata=call_metadata(),
         )
 
-    async def _first(self, answer_by: float) -> pb.AdmitResponse:
+    async def _read_by(self, at: float) -> pb.AdmitResponse:
         try:
-            async with asyncio.timeout_at(answer_by):
+            async with asyncio.timeout_at(at):
                 return await self._read()
         except TimeoutError:
             raise _SchedulerGoneError(_no_answer()) from None

@@ -13,17 +13,17 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
+from chassis.admission import Admission
 from chassis.channel import open_channel
+from chassis.channels import Channels
 from chassis.errors import Fault, Reason
 from chassis.place import Waits
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from edge import errors, openapi
 from edge.access import Access
-from edge.admission import Admission
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
-from edge.channels import Channels
 from edge.chat import ChatEndpoint, Door
 from edge.config import EdgeConfig
 from edge.sse import Patience

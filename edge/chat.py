@@ -8,22 +8,33 @@ import uuid
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chassis.admission import Admission, Turn, engine_crashed
 from chassis.errors import Fault, Reason
 from chassis.place import Ask, Loading, Queued
 from cohabit.llm.v1 import llm_pb2
 from edge import chat_request, errors
-from edge.admission import Admission, Generated, engine_crashed
 from edge.body import Bodies
 from edge.chat_request import ChatRequest
 from edge.chat_response import Collected, Stream
 from edge.disconnect import while_connected
 from edge.sse import Note, Patience, Source, stream_events
 from edge.tier import TierRule
+
+if TYPE_CHECKING:
+    import grpc
+
+    from chassis.admission import Start
+    from cohabit.llm.v1.llm_pb2_grpc import LanguageModelServiceAsyncStub as Engine
+
+    GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
+
+Generated = Queued | Loading | llm_pb2.GenerateResponse
 
 
 class Door:
@@ -50,7 +61,7 @@ class Door:
 class ChatEndpoint:
     """The route's ASGI application."""
 
-    admission: Admission
+    admission: "Admission[Engine]"
     bodies: Bodies
     door: Door
     tiers: TierRule
@@ -73,13 +84,21 @@ class ChatEndpoint:
 
     async def _events(self, ask: Ask, chat: ChatRequest) -> AsyncGenerator[Generated, None]:
         try:
-            async with aclosing(self.admission.generate(ask, chat.generate)) as events:
+            async with aclosing(self.admission.run(ask, _generating(chat.generate))) as events:
                 async for event in events:
                     yield event
         except Fault as fault:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(chat.model) from None
             raise
+
+
+def _generating(request: llm_pb2.GenerateRequest) -> "Start[Engine, llm_pb2.GenerateResponse]":
+    def start(engine: "Engine", turn: Turn) -> "GenerateCall":
+        request.model = turn.model_key
+        return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
+
+    return start
 
 
 async def _as_sse(events: AsyncGenerator[Generated, None], chat: ChatRequest) -> Source:

@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 
+from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from tests.edge_kit import CHAT, DEADLINE_S, House, Script, finish, opened, raw_post, text
@@ -68,6 +69,30 @@ async def test_an_engine_that_is_not_there_is_503(house: House) -> None:
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     await house.peers.seen("admit over")
+
+
+async def test_a_request_that_ran_too_long_is_504_and_not_to_be_repeated(house: House) -> None:
+    revoked = asyncio.Event()
+
+    async def ends_it(_request: Any, _context: Any) -> AsyncIterator[Any]:
+        yield house.peers.granted()
+        await house.peers.seen("generate")
+        revoked.set()
+        raise Fault(Reason.RUN_TOO_LONG, "It ran longer than its lane allows and was ended.")
+
+    async def is_revoked(_request: Any, context: Any) -> AsyncIterator[Any]:
+        await context.send_initial_metadata(((TAKEN_IN, "1"),))
+        await revoked.wait()
+        raise Fault(Reason.PERMIT_REVOKED, "It has ended; ask again.", retry_after_s=1.0)
+        yield
+
+    house.peers.admit, house.peers.generate = ends_it, is_revoked
+    answer = await house.http.post("/v1/chat/completions", json=CHAT)
+    assert answer.status_code == 504
+    assert answer.json()["error"]["code"] == "run_too_long"
+    assert "retry-after" not in answer.headers
+    assert answer.headers["x-should-retry"] == "false"
+    assert len(house.peers.admits) == 1
 
 
 # Clients that go away.
@@ -191,16 +216,24 @@ async def test_without_a_scheduler_a_new_call_is_refused_at_once(house: House) -
     assert (health.status_code, health.json()["status"]) == (200, "degraded")
 
 
-async def test_a_waiting_call_resumes_by_its_token(house: House) -> None:
-    house.peers.admit = house.peers.queues
-    call = asyncio.create_task(house.lines({**CHAT, "stream": True}))
-    await house.peers.seen("admit")
-    await house.scheduler_server.grpc.stop(0)
-    house.peers.admit = house.peers.grants
-    async with house.peers.scheduler():
-        lines = await asyncio.wait_for(call, DEADLINE_S)
-    assert lines[-1] == "data: [DONE]"
-    assert [admit.resume_token for admit in house.peers.admits] == ["", "t1"]
+async def test_a_waiting_call_resumes_by_its_token(tmp_path: Path) -> None:
+    async with opened(tmp_path, keepalive_s=0.05) as house:
+        house.peers.admit = house.peers.queues
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            house.http.stream(
+                "POST", "/v1/chat/completions", json={**CHAT, "stream": True}
+            ) as answer,
+        ):
+            chunks = answer.aiter_text()
+            while "queued" not in await anext(chunks):
+                pass
+            await house.scheduler_server.grpc.stop(0)
+            house.peers.admit = house.peers.grants
+            async with house.peers.scheduler():
+                rest = "".join([chunk async for chunk in chunks])
+        assert rest.endswith("data: [DONE]\n\n")
+        assert [admit.resume_token for admit in house.peers.admits] == ["", "t1"]
 
 
 async def test_a_waiting_call_gives_up_after_a_while(tmp_path: Path) -> None:

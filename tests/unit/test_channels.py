@@ -4,7 +4,7 @@ from pathlib import Path
 
 import grpc
 
-from edge.channels import Channels
+from chassis.channels import Channels
 
 
 def made(channel: grpc.aio.Channel) -> grpc.aio.Channel:

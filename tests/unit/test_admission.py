@@ -8,13 +8,15 @@ from typing import Any
 import grpc
 import pytest
 
+from chassis import place
+from chassis.admission import Admission
 from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason
 from chassis.place import Ask, Loading, Queued, Waits
+from chassis.status import DETAILS_KEY, details_of
 from cohabit.common.v1 import common_pb2
 from cohabit.llm.v1 import llm_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
-from edge.admission import Admission
 
 ASK = Ask("m", common_pb2.TIER_FREE)
 WAITS = Waits(answer_s=1.0, resume_s=1.0, request_s=10.0)
@@ -23,11 +25,26 @@ QUEUED_AGAIN = pb.AdmitResponse(queued=pb.AdmitResponse.Queued(position=1, resum
 LOADING = pb.AdmitResponse(loading=pb.AdmitResponse.Loading(model_key="m", progress=0.5))
 GRANTED = pb.AdmitResponse(granted=pb.AdmitResponse.Granted(permit_id="p", address="unix:e"))
 OVERFLOW = pb.AdmitResponse(overflow=pb.AdmitResponse.Overflow(endpoint="https://elsewhere"))
+GRANTED_WITH_TOKEN = pb.AdmitResponse(
+    granted=pb.AdmitResponse.Granted(permit_id="p", address="unix:e", resume_token="t9")
+)
 TEXT = llm_pb2.GenerateResponse(text="Hi")
 
 
 def gone(code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "Socket closed")
+
+
+def refused(fault: Fault, *, taken_in: bool = False) -> grpc.aio.AioRpcError:
+    """The status that a service of the house makes of `fault`."""
+    initial = grpc.aio.Metadata((TAKEN_IN, "1")) if taken_in else grpc.aio.Metadata()
+    trailing = grpc.aio.Metadata((DETAILS_KEY, details_of(fault)))
+    return grpc.aio.AioRpcError(fault.row.code, initial, trailing, fault.message)
+
+
+def revoked(*, taken_in: bool = False) -> grpc.aio.AioRpcError:
+    fault = Fault(Reason.PERMIT_REVOKED, "It has ended; ask again.", retry_after_s=1.0)
+    return refused(fault, taken_in=taken_in)
 
 
 class Call:
@@ -63,7 +80,8 @@ class Stubs:
         self.asked.append(request)
         return Call("admit", self.log, self._admits.pop(0))
 
-    def Generate(self, _request: llm_pb2.GenerateRequest, **_: Any) -> Call:
+    @property
+    def call(self) -> Any:
         return self.engine_call
 
     @asynccontextmanager
@@ -74,9 +92,9 @@ class Stubs:
         """All events; with `until`, leave at the first event of that type."""
         engines: Any = self
         scheduler: Any = self
-        admission = Admission(scheduler, engines, waits)
+        admission: Admission[Stubs] = Admission(scheduler, engines, waits)
         seen: list[Any] = []
-        async with aclosing(admission.generate(ASK, llm_pb2.GenerateRequest())) as events:
+        async with aclosing(admission.run(ASK, lambda engine, _: engine.call)) as events:
             async for event in events:
                 seen.append(event)
                 if until is not None and isinstance(event, until):
@@ -133,6 +151,48 @@ async def test_an_engine_that_had_gone_costs_another_turn() -> None:
     stubs = Stubs([[GRANTED], [QUEUED, GRANTED]], [gone(), TEXT, grpc.aio.EOF])
     assert await stubs.run() == [Queued(2), TEXT]
     assert len(stubs.asked) == 2
+
+
+async def test_another_turn_is_taken_at_the_place_it_had() -> None:
+    stubs = Stubs([[GRANTED_WITH_TOKEN], [GRANTED]], [revoked(), TEXT, grpc.aio.EOF])
+    assert await stubs.run() == [TEXT]
+    assert [ask.resume_token for ask in stubs.asked] == ["", "t9"]
+    assert stubs.log == ["cancel engine", "cancel admit", "cancel engine", "cancel admit"]
+
+
+TOO_LONG = Fault(Reason.RUN_TOO_LONG, "It ran too long and was ended.", retry_after_s=1.0)
+
+
+@pytest.mark.parametrize(
+    "generate", [[TEXT, revoked()], [revoked(taken_in=True)]], ids=["said something", "taken in"]
+)
+@pytest.mark.parametrize(
+    ("admit", "reason"),
+    [
+        ([GRANTED, refused(TOO_LONG)], Reason.RUN_TOO_LONG),
+        ([GRANTED, gone()], Reason.PERMIT_REVOKED),
+        ([GRANTED, grpc.aio.EOF], Reason.PERMIT_REVOKED),
+        ([GRANTED], Reason.PERMIT_REVOKED),
+    ],
+    ids=["the scheduler says why", "it is gone", "it ends", "it says nothing"],
+)
+async def test_work_that_was_ended_says_why_and_asks_for_no_repetition(
+    admit: list[Any], generate: list[Any], reason: Reason, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "_WHY_S", 0.05)
+    stubs = Stubs([list(admit)], list(generate))
+    with pytest.raises(Fault) as caught:
+        await stubs.run()
+    assert caught.value.reason is reason
+    assert caught.value.retry_after_s is None
+    assert len(stubs.asked) == 1
+
+
+async def test_a_scheduler_that_falls_silent_is_taken_as_gone() -> None:
+    stubs = Stubs([[QUEUED], [GRANTED]], [TEXT, grpc.aio.EOF])
+    waits = Waits(answer_s=1.0, resume_s=1.0, request_s=10.0, silence_s=0.05)
+    assert await asyncio.wait_for(stubs.run(waits=waits), 5) == [Queued(2), TEXT]
+    assert [ask.resume_token for ask in stubs.asked] == ["", "t1"]
 
 
 async def test_a_request_that_was_taken_in_is_never_sent_again() -> None:

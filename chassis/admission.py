@@ -1,0 +1,136 @@
+"""From the queue to the last word of an engine, as one stream: the one way to run on an engine.
+
+    queued* → loading* → granted → engine messages*
+
+An engine that is gone before it has begun costs a request nothing but another turn, at the place
+it had; once an engine has taken it in, it is never sent again. Whatever way a request ends, the
+engine's call ends first and the place in the queue after it. Once granted, the engine's call no
+longer depends on the scheduler. Used by the edge, and by the model services on behalf of those who
+call them; which call of which engine it is, they say.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+from grpc.aio import UnaryStreamCall
+
+from chassis.backoff import RECONNECT
+from chassis.channel import TAKEN_IN, call_metadata
+from chassis.channels import Channels
+from chassis.errors import Fault, Reason
+from chassis.place import Ask, Loading, Place, Queued, Waits
+from chassis.status import fault_of
+
+if TYPE_CHECKING:
+    from cohabit.scheduler.v1 import scheduler_pb2_grpc
+
+S = TypeVar("S")
+R = TypeVar("R", bound=Message)
+
+_TRIES = 5
+"""Grants a request may use up on engines that turn out to be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the engine's call is to be made with."""
+
+    model_key: str
+    """The model that serves, which may be another than was asked for."""
+    timeout_s: float
+    metadata: tuple[tuple[str, str], ...]
+
+
+Start = Callable[[S, Turn], UnaryStreamCall[Any, R]]
+"""Begins the call on the engine that was granted."""
+
+
+class Admission(Generic[S]):
+    """Runs requests on engines, each with a permit of its own. `S` is the engines' stub."""
+
+    def __init__(
+        self,
+        scheduler: "scheduler_pb2_grpc.SchedulerServiceAsyncStub",
+        engines: Channels[S],
+        waits: Waits,
+    ) -> None:
+        self._scheduler = scheduler
+        self._engines = engines
+        self._waits = waits
+
+    async def run(self, ask: Ask, start: Start[S, R]) -> AsyncGenerator[Queued | Loading | R, None]:
+        """Everything that happens to a request, to its engine's last message.
+
+        Raises Fault. Close it (`aclosing`) to give everything back, at any point.
+        """
+        place = Place(self._scheduler, ask, self._waits)
+        try:
+            for tries in range(1, _TRIES + 1):
+                async with aclosing(place.until_granted()) as waiting:
+                    async for event in waiting:
+                        yield event
+                try:
+                    async with aclosing(self._on_engine(place, start)) as answer:
+                        async for message in answer:
+                            yield message
+                    return
+                except _NotTakenInError:
+                    place.close()
+                await asyncio.sleep(RECONNECT.delay_s(tries))
+            raise engine_crashed()
+        finally:
+            place.close()
+
+    async def _on_engine(self, place: Place, start: Start[S, R]) -> AsyncGenerator[R, None]:
+        grant = place.granted
+        turn = Turn(grant.model_key, self._waits.request_s, call_metadata(grant.permit_id))
+        async with self._engines.to(grant.address) as engine:
+            call = start(engine, turn)
+            try:
+                began = False
+                while True:
+                    try:
+                        message = await call.read()
+                    except grpc.aio.AioRpcError as error:
+                        raise await _ending(error, place, began=began) from None
+                    if message is grpc.aio.EOF:
+                        return
+                    began = True
+                    yield cast("R", message)
+            finally:
+                call.cancel()
+
+
+class _NotTakenInError(Exception):
+    """The engine that was granted had gone, or the grant had lapsed, before anything began."""
+
+
+async def _ending(error: grpc.aio.AioRpcError, place: Place, *, began: bool) -> Exception:
+    """What the failure of an engine's call means to its request."""
+    fault = fault_of(error, "engine")
+    gone = fault.reason in (Reason.SERVICE_UNAVAILABLE, Reason.PERMIT_REVOKED)
+    # A request that may itself have ended the engine is not sent to the next one.
+    if gone and not began and TAKEN_IN not in dict(error.initial_metadata() or ()):
+        return _NotTakenInError()
+    if fault.reason is Reason.SERVICE_UNAVAILABLE:
+        return engine_crashed()
+    if fault.reason is Reason.PERMIT_REVOKED:
+        return await place.why_over() or _taken_back()
+    return fault
+
+
+def engine_crashed() -> Fault:
+    """What a request whose engine is gone ends with."""
+    message = "The engine that served this request stopped before it was done; send it again."
+    return Fault(Reason.ENGINE_CRASHED, message, retry_after_s=1.0)
+
+
+def _taken_back() -> Fault:
+    # No retry delay: clients obey it by themselves, and would repeat work that was ended.
+    message = "The request was ended before it was done: its permit was taken back."
+    return Fault(Reason.PERMIT_REVOKED, message)

@@ -16,10 +16,11 @@ from hosting.core import State, Step
 from hosting.hosted import Hosted
 from hosting.leases import LeaseBook
 from hosting.tenancy import Landlord
-from hosting.values import EngineHome, ModelSpec
+from hosting.values import EngineHome, Source
 from hosting.wire import instance_message, model_message
 
 _DRAIN_MS = 30_000
+_LOOK_EVERY_S = 2.0
 _KILL_S = 10.0
 """How long close() waits beyond stop_timeout_s: for the kernel, and for a broker that is gone."""
 
@@ -27,10 +28,10 @@ _KILL_S = 10.0
 class ModelHost:
     """Loads, unloads and watches the models of one service."""
 
-    def __init__(self, home: EngineHome, specs: Iterable[ModelSpec], leases: LeaseBook) -> None:
+    def __init__(self, home: EngineHome, sources: Iterable[Source], leases: LeaseBook) -> None:
         self._home = home
         self._leases = leases
-        self._models = {spec.key: Hosted(spec) for spec in specs}
+        self._models = {hosted.spec.key: hosted for hosted in map(Hosted.of, sources)}
         self._closed = False
         self.events: Broadcast[pb.WatchModelsResponse] = Broadcast()
         self._landlord = Landlord(home, leases, self.events)
@@ -49,6 +50,20 @@ class ModelHost:
     def messages(self) -> list[pb.Model]:
         """Every model as it stands, ordered by key."""
         return [model_message(self._models[key]) for key in sorted(self._models)]
+
+    async def refresh(self) -> None:
+        """Look again at the files of all models that are not loaded; changes are published."""
+        for hosted in self._models.values():
+            await self._landlord.look_again(hosted)
+
+    async def follow(self, every_s: float = _LOOK_EVERY_S) -> None:
+        """Refresh for ever: a file that comes later is leased for by its true size."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self.refresh()
+            except Exception:  # one look that failed must not be the last
+                log.get().exception("bug")
 
     def lease_ids(self) -> set[str]:
         """The leases of the models that are loaded or loading."""
@@ -111,6 +126,7 @@ class ModelHost:
             if hosted.lease is None or hosted.lease.lease_id != lease_id:
                 await self._leases.release(lease_id)
             return
+        await self._landlord.look_again(hosted)
         self._check_startable(hosted)
         try:
             lease = await self._leases.adopt(lease_id, 0)
@@ -119,6 +135,11 @@ class ModelHost:
                 raise _lease_required("the one that was passed has ended") from None
             raise
         self._check_startable(hosted)
+        if lease.granted_mib < hosted.spec.resident_mib:
+            raise _lease_required(
+                f"pass one of at least {hosted.spec.resident_mib} MiB, which model "
+                f"'{hosted.spec.key}' needs; this one is of {lease.granted_mib} MiB"
+            )
         self._landlord.move_in(hosted, lease)
 
     def _check_startable(self, hosted: Hosted) -> None:
@@ -132,6 +153,8 @@ class ModelHost:
             raise Fault(
                 Reason.MODEL_BUSY, f"Model '{hosted.spec.key}' is leaving.", retry_after_s=1.0
             )
+        if hosted.spec.problem:
+            raise Fault(Reason.MODEL_FAILED, hosted.spec.problem, retry_after_s=_LOOK_EVERY_S)
         if cooling_ms := hosted.life.cooling_ms(steady_ms()):
             raise _failed(hosted, cooling_ms)
 

@@ -1,6 +1,7 @@
 """One model of a service and all that is known about it. Values only: `tenancy` gives them life."""
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from chassis.errors import Fault
@@ -8,13 +9,16 @@ from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.core import Life, State
 from hosting.instance import EngineHandle
-from hosting.values import ModelSpec
+from hosting.values import ModelSpec, Source
 
 
 @dataclass(slots=True)
 class Hosted:
     """One model and, while it is loaded, its engine."""
 
+    source: Source
+    stamp: Hashable
+    """Of what `spec` was made from."""
     spec: ModelSpec
     life: Life = field(default_factory=Life)
     engine: EngineHandle | None = None
@@ -28,12 +32,20 @@ class Hosted:
     """From the adoption of a lease until it is released and the process gone."""
     gate: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One load begins at a time."""
+    describing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Its files are looked at by one at a time."""
     loaders: int = 0
     """Callers that still want the load in progress."""
     drainers: int = 0
     """Callers that wait for it to drain."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the next change, which puts a fresh one in its place."""
+
+    @classmethod
+    def of(cls, source: Source) -> "Hosted":
+        """The model that `source` describes; blocks."""
+        stamp = source.stamp()  # first: a change in between is seen the next time
+        return cls(source, stamp, source.describe())
 
     @property
     def loading(self) -> bool:

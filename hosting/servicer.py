@@ -26,6 +26,7 @@ class ModelServicer(rpc.ModelServiceServicer):
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
+        await self._host.refresh()
         return pb.ListModelsResponse(models=self._host.messages())
 
     async def LoadModel(
@@ -49,6 +50,7 @@ class ModelServicer(rpc.ModelServiceServicer):
         self, request: pb.WatchModelsRequest, context: Context
     ) -> AsyncIterator[pb.WatchModelsResponse]:
         heartbeat = pb.WatchModelsResponse(heartbeat=pb.WatchModelsResponse.Heartbeat())
+        await self._host.refresh()
         with self._host.events.subscribe() as watcher:
             snapshot = pb.WatchModelsResponse.Snapshot(models=self._host.messages())
             yield pb.WatchModelsResponse(snapshot=snapshot)

@@ -7,6 +7,7 @@ process first, then lease, because memory is back only when the process is gone.
 
 import asyncio
 import time
+from collections.abc import Hashable
 
 from chassis import log
 from chassis.clock import steady_ms
@@ -18,7 +19,7 @@ from hosting.core import State, Step
 from hosting.hosted import Hosted, Tenancy
 from hosting.instance import EngineHandle
 from hosting.leases import LeaseBook
-from hosting.values import EngineHome
+from hosting.values import EngineHome, ModelSpec, Source
 from hosting.wire import model_message
 
 
@@ -46,6 +47,26 @@ class Landlord:
         """Take a step of the model's life and tell everybody."""
         hosted.life.take(step, steady_ms())
         self._tell(hosted)
+
+    async def look_again(self, hosted: Hosted) -> None:
+        """Describe the model anew if its files have changed, unless an engine lives by the old
+        description. A model that failed may then be loaded at once: it is another one.
+        """
+        async with hosted.describing:
+            if hosted.tenancy is not None:
+                return
+            told = await asyncio.to_thread(_described_anew, hosted.source, hosted.stamp)
+            if told is None or hosted.tenancy is not None:
+                return
+            before = hosted.spec
+            hosted.stamp, hosted.spec = told
+            if hosted.spec == before:
+                return
+            log.get().info("model changed", model=hosted.spec.key, problem=hosted.spec.problem)
+            if hosted.life.state is State.FAILED:
+                hosted.life.failures = 0
+                hosted.life.take(Step.STOPPED, steady_ms())
+            self._tell(hosted)
 
     def _tell(self, hosted: Hosted) -> None:
         self._events.publish(pb.WatchModelsResponse(model=model_message(hosted)))
@@ -191,6 +212,11 @@ def _outcome(tenancy: Tenancy, living: "asyncio.Task[None]") -> Fault | None:
         log.get().error("bug", exc_info=error)
         return Fault(Reason.MODEL_FAILED, "The engine could not be started; the log says how.")
     return tenancy.lost
+
+
+def _described_anew(source: Source, known: Hashable) -> tuple[Hashable, ModelSpec] | None:
+    stamp = source.stamp()
+    return None if stamp == known else (stamp, source.describe())
 
 
 def _in_use_mib(hosted: Hosted) -> int:

@@ -1,10 +1,10 @@
 """What a model service declares about its models, and where engines may listen."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 
 class Kind(Enum):
@@ -37,6 +37,21 @@ class ModelSpec:
     modalities: tuple[str, ...] = ("text",)
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Passed to the engine process as JSON."""
+    problem: str = ""
+    """One sentence: why it cannot be loaded as things stand. Empty: nothing is known against it."""
+
+
+class Source(Protocol):
+    """What describes one model, and describes it again when its files have changed.
+
+    Both calls may block; hosting makes them on a thread.
+    """
+
+    def stamp(self) -> Hashable:
+        """Another value whenever `describe` would look at other files; cheap."""
+
+    def describe(self) -> ModelSpec:
+        """The model as it stands. Never fails for a model that is broken: `problem` says so."""
 
 
 @dataclass(frozen=True, slots=True)

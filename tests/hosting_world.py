@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,25 @@ def engine_pids(parent: int | None = None) -> set[int]:
     return found
 
 
+@dataclass(slots=True)
+class Described:
+    """A source of one model, whose description a test may change."""
+
+    spec: ModelSpec
+    version: int = 0
+    looks: int = 0
+
+    def change(self, **fields: Any) -> None:
+        self.spec, self.version = replace(self.spec, **fields), self.version + 1
+
+    def stamp(self) -> int:
+        return self.version
+
+    def describe(self) -> ModelSpec:
+        self.looks += 1
+        return self.spec
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """A broker process, and a model service in this one."""
@@ -76,6 +95,7 @@ class World:
     models: "rpc.ModelServiceAsyncStub"
     broker: "broker_pb2_grpc.BrokerServiceAsyncStub"
     leases: LeaseBook
+    source: "Described"
     run_dir: Path
 
     async def lease(self, key: str = "toy", mib: int = 100) -> str:
@@ -168,10 +188,10 @@ async def world(
         ports=ports,
         **limits,
     )
-    spec = ModelSpec(key, Kind.LANGUAGE, "chat", resident_mib=100, engine=engine)
+    source = Described(ModelSpec(key, Kind.LANGUAGE, "chat", resident_mib=100, engine=engine))
     async with broker_process(folder) as address:
         leases = LeaseBook(address, "test", renew_every_s=0.05)
-        host = ModelHost(home, [spec], leases)
+        host = ModelHost(home, [source], leases)
         server = Server([service_name(pb, "ModelService")], drain_s=0.2)
         server.closing.push_async_callback(leases.close)
         server.closing.push_async_callback(host.close)
@@ -185,6 +205,7 @@ async def world(
                     rpc.ModelServiceStub(channel),
                     broker_pb2_grpc.BrokerServiceStub(to_broker),
                     leases,
+                    source,
                     folder / "run",
                 )
         finally:

@@ -13,7 +13,7 @@ from hosting.host import ModelHost
 from hosting.leases import LeaseBook
 from hosting.servicer import ModelServicer
 from hosting.values import EngineHome
-from services.llm.catalog import model_spec
+from services.llm.catalog import ModelFile
 from services.llm.clients import Scheduler
 from services.llm.config import LlmConfig
 from services.llm.servicer import LanguageModelServicer
@@ -32,8 +32,8 @@ async def start(context: Context[LlmConfig]) -> None:
         load_timeout_s=own.load_timeout_s,
     )
     leases = LeaseBook(house.address_of("broker"), "llm")
-    specs = [model_spec(key, model, house.models_dir) for key, model in own.models.items()]
-    host = ModelHost(home, specs, leases)
+    files = [ModelFile(key, model, house.models_dir) for key, model in own.models.items()]
+    host = ModelHost(home, files, leases)
     scheduler = Scheduler(house.address_of("scheduler"))
     names = (
         service_name(models_pb2, "ModelService"),
@@ -48,6 +48,8 @@ async def start(context: Context[LlmConfig]) -> None:
     )
     tidying = asyncio.create_task(_release_leftovers(leases, host))
     server.closing.callback(tidying.cancel)
+    following = asyncio.create_task(host.follow())
+    server.closing.callback(following.cancel)
     await run(server, house.listen_of("llm"))
 
 

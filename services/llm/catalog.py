@@ -1,4 +1,4 @@
-"""The configured models as hosting wants to know them."""
+"""The configured models as hosting wants to know them, described by their files' headers."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -11,32 +11,53 @@ from services.llm import gguf_meta
 from services.llm.config import ModelConfig
 from services.llm.engine import EngineSpec
 
+Stamp = tuple[tuple[int, int, int] | None, ...]
 
-def model_spec(key: str, config: ModelConfig, models_dir: Path) -> ModelSpec:
-    """Describe a model from its configuration and its file's header.
 
-    A file that is missing or broken is no reason not to start: its load says what is wrong.
-    """
-    spec = config.spec(models_dir)
-    context_tokens, resident_mib, created_ms = config.context_tokens, 1, 0
+class ModelFile:
+    """`hosting.values.Source` of one configured model."""
+
+    def __init__(self, key: str, config: ModelConfig, models_dir: Path) -> None:
+        self._key, self._config = key, config
+        self._spec = config.spec(models_dir)
+
+    def stamp(self) -> Stamp:
+        """Which files these are, each by what changes with its contents; None: not there."""
+        return tuple(map(_stamp, gguf_meta.parts(self._spec.path)))
+
+    def describe(self) -> ModelSpec:
+        """A file that is missing or broken is no reason not to start: `problem` says what it is."""
+        config, spec = self._config, self._spec
+        # One that cannot be loaded is leased for by next to nothing: nobody is evicted for it.
+        context_tokens, resident_mib, created_ms, problem = config.context_tokens, 1, 0, ""
+        try:
+            meta = gguf_meta.read(spec.path)
+            context_tokens = context_tokens or meta.trained_context_tokens
+            resident_mib = config.resident_mib or gguf_meta.estimate_resident_mib(meta, spec)
+            created_ms = (_stamp(spec.path) or (0,))[0] // 1_000_000
+        except Fault as fault:
+            problem = fault.message
+            log.get().warning("model file", model=self._key, problem=problem)
+        return ModelSpec(
+            key=self._key,
+            kind=Kind.LANGUAGE,
+            lane=config.lane,
+            resident_mib=resident_mib,
+            places=spec.places,
+            context_tokens=context_tokens,
+            owner=config.owner,
+            created_unix_ms=created_ms,
+            engine=_json(spec),
+            problem=problem,
+        )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        meta = gguf_meta.read(spec.path)
-        context_tokens = context_tokens or meta.trained_context_tokens
-        resident_mib = gguf_meta.estimate_resident_mib(spec.path, spec)
-        created_ms = spec.path.stat().st_mtime_ns // 1_000_000
-    except Fault as fault:
-        log.get().warning("model file", model=key, problem=fault.message)
-    return ModelSpec(
-        key=key,
-        kind=Kind.LANGUAGE,
-        lane=config.lane,
-        resident_mib=config.resident_mib or resident_mib,
-        places=spec.places,
-        context_tokens=context_tokens,
-        owner=config.owner,
-        created_unix_ms=created_ms,
-        engine=_json(spec),
-    )
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _json(spec: EngineSpec) -> dict[str, Any]:

@@ -5,13 +5,13 @@ library aborts the process over some broken files, this reader raises a Fault wi
 weights themselves are not looked at. Format: the GGUF page of ggml's documentation, versions 2, 3.
 """
 
-import mmap
+import os
 import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from chassis.errors import Fault, Reason
 from services.llm.engine import EngineSpec
@@ -79,14 +79,13 @@ class GgufMeta:
         return 2 * width * total
 
 
-def estimate_resident_mib(path: Path, spec: EngineSpec) -> int:
-    """Memory of `spec` when loaded: weights + KV cache + buffers. Raises Fault MODEL_FAILED.
+def estimate_resident_mib(meta: GgufMeta, spec: EngineSpec) -> int:
+    """Memory of `spec` when loaded: weights + KV cache + buffers.
 
     Weights and cache are exact up to padding (sliding-window layers are counted in full, as they
     are allocated); the buffers are a guess from above: activations of one batch, the logits of
     one row a place, and the interpreter with its libraries.
     """
-    meta = read(path)
     context = spec.context_tokens or meta.trained_context_tokens
     cells = -(-context * spec.places // 256) * 256
     width = 4 * meta.of_architecture("embedding_length")
@@ -108,7 +107,7 @@ def read(path: Path) -> GgufMeta:
     Of a model in several files, `path` names the first; the weights of all are counted.
     """
     meta = _read_file(path)
-    more = [_read_file(part) for part in _other_parts(path)]
+    more = [_read_file(part) for part in parts(path)[1:]]
     weights = meta.weights_bytes + sum(part.weights_bytes for part in more)
     return replace(meta, weights_bytes=weights, tensors=sum(m.tensors for m in (meta, *more)))
 
@@ -116,23 +115,24 @@ def read(path: Path) -> GgufMeta:
 _FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
 
 
-def _other_parts(path: Path) -> list[Path]:
+def parts(path: Path) -> list[Path]:
+    """All files of the model whose only or first file is `path`."""
     found = _FIRST_PART.search(path.name)
     if found is None:
-        return []
+        return [path]
     stem, count = path.name[: found.start()], found[1]
-    return [path.with_name(f"{stem}-{n:05}-of-{count}.gguf") for n in range(2, int(count) + 1)]
+    more = range(2, int(count) + 1)
+    return [path, *(path.with_name(f"{stem}-{n:05}-of-{count}.gguf") for n in more)]
 
 
 def _read_file(path: Path) -> GgufMeta:
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).header()
+        with path.open("rb") as file:
+            return _Reader(file).header()
     except FileNotFoundError:
         raise _broken(path, "is not there; pull the model or correct its path") from None
-    except ValueError as error:  # also an empty file, which cannot be mapped
-        said = str(error) if isinstance(error, _BrokenError) else "it is empty"
-        raise _broken(path, f"is broken: {said}; fetch it again") from None
+    except _BrokenError as error:
+        raise _broken(path, f"is broken: {error}; fetch it again") from None
     except OSError as error:
         raise _broken(path, f"cannot be read: {error.strerror or error}") from None
 
@@ -146,12 +146,16 @@ class _BrokenError(ValueError):
 
 
 class _Reader:
-    """A cursor over the mapped file; each step checks that it stays inside."""
+    """A cursor over the file; each step checks that it stays inside. The file is read, not mapped:
+    one that is cut short meanwhile would end a process that has it mapped.
+    """
 
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at, self._size = data, 0, len(data)
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._at, self._size = file, 0, os.fstat(file.fileno()).st_size
 
     def header(self) -> GgufMeta:
+        if not self._size:
+            raise _BrokenError("it is empty")
         if self._take(4) != b"GGUF":
             raise _BrokenError("it is not a GGUF file")
         version = self._number("I")
@@ -176,7 +180,10 @@ class _Reader:
         if size > self._size - self._at:
             raise _BrokenError("it is cut off within its header")
         self._at += size
-        return self._data[self._at - size : self._at]
+        data = self._file.read(size)
+        if len(data) < size:
+            raise _BrokenError("it was cut off while it was read")
+        return data
 
     def _number(self, kind: str) -> int:
         return int(struct.unpack(f"<{kind}", self._take(struct.calcsize(kind)))[0])

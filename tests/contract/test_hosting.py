@@ -333,6 +333,49 @@ async def test_close_during_a_load(tmp_path: Path) -> None:
         assert fault.reason is Reason.SERVICE_UNAVAILABLE
 
 
+async def test_a_model_that_changes_is_described_anew_and_leased_for(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.source.change(problem="The file is not there.", resident_mib=1)
+        lease = await w.lease(mib=1)
+        fault = await refusal(drained(w.load(lease)))
+        assert (fault.reason, fault.message) == (Reason.MODEL_FAILED, "The file is not there.")
+        assert w.model().state == pb.MODEL_STATE_COLD
+        assert not engine_pids()
+
+        watch: Any = w.models.WatchModels(pb.WatchModelsRequest())
+        assert (await watch.read()).snapshot.models[0].footprint.resident_mib == 1
+        following = asyncio.create_task(w.host.follow(0.01))
+        w.source.change(problem="", resident_mib=300)
+        async with asyncio.timeout(DEADLINE_S):
+            while (await watch.read()).model.footprint.resident_mib != 300:
+                pass
+        looks = w.source.looks
+        fault = await refusal(drained(w.load(lease)))
+        assert fault.reason is Reason.LEASE_REQUIRED
+        assert "at least 300 MiB" in fault.message
+        assert not engine_pids()
+        assert await drained(w.load(await w.lease(mib=300)))
+        assert w.source.looks == looks == 3  # no more often than it changed
+
+        w.source.change(resident_mib=500)
+        listed = await w.models.ListModels(pb.ListModelsRequest())
+        assert listed.models[0].footprint.resident_mib == 300  # what its engine lives on
+        await w.unload()
+        listed = await w.models.ListModels(pb.ListModelsRequest())
+        assert listed.models[0].footprint.resident_mib == 500
+        following.cancel()
+
+
+async def test_another_file_need_not_cool_down(tmp_path: Path) -> None:
+    async with world(tmp_path, exit=1) as w:
+        for _ in range(2):
+            await refusal(drained(w.load(await w.lease())))
+            assert w.model().state == pb.MODEL_STATE_FAILED
+            w.source.change(owner=f"{w.source.spec.owner}x")
+        w.source.change(engine={})
+        await w.ready()
+
+
 async def test_engines_take_turns_at_their_ports(tmp_path: Path, unused_tcp_port: int) -> None:
     async with world(tmp_path, ports=(unused_tcp_port, unused_tcp_port)) as w:
         for _ in range(2):

@@ -51,8 +51,8 @@ def test_the_cache_is_counted_by_layers_heads_and_widths(model: Path) -> None:
 
 
 def test_more_places_and_more_context_need_more_memory(model: Path) -> None:
-    one = estimate_resident_mib(model, EngineSpec(model, context_tokens=4096))
-    many = estimate_resident_mib(model, EngineSpec(model, context_tokens=4096, places=64))
+    one = estimate_resident_mib(read(model), EngineSpec(model, context_tokens=4096))
+    many = estimate_resident_mib(read(model), EngineSpec(model, context_tokens=4096, places=64))
     assert many - one >= 63 * 4096 * 256 // 2**20
     assert one >= model.stat().st_size // 2**20
 

@@ -8,11 +8,12 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import structlog
 
 from chassis import log
 from chassis.channel import PERMIT_ID
@@ -36,6 +37,7 @@ class Birth:
 
     address: str
     key: str
+    instance_id: str
     log_level: str
     engine: Mapping[str, Any]
     """The service's own: file, context, threads, …"""
@@ -81,7 +83,17 @@ def run_engine(names: tuple[str, ...], load: Loader) -> None:
     die_with_parent()
     birth = Birth(**json.loads(sys.stdin.readline()))
     log.configure(f"engine {birth.key}", birth.log_level)
+    _sign_lines(birth)
     run(_live(birth, names, load))
+
+
+def _sign_lines(birth: Birth) -> None:
+    """Have every line of the log say whose it is: the parent relays those of all its engines."""
+
+    def sign(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        return {"model": birth.key, "instance": birth.instance_id, **event}
+
+    structlog.configure(processors=[sign, *structlog.get_config()["processors"]])
 
 
 async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:

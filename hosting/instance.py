@@ -7,6 +7,7 @@ only then.
 import asyncio
 import contextlib
 import json
+import os
 import secrets
 import signal
 import sys
@@ -57,14 +58,15 @@ class EngineHandle:
         """Start the process. It dies with ours, whatever ends ours."""
         name = secrets.token_hex(5)
         address = f"{home.host}:{port}" if port else f"unix:{home.run_dir}/engine-{name}.sock"
-        birth = Birth(address, spec.key, home.log_level, dict(spec.engine))
+        instance_id = f"{spec.key}-{name}"
+        birth = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine))
         process = await Child.start(
             (sys.executable, "-P", "-m", home.module),
             child_env() | {"GGML_NO_BACKTRACE": "1"},
             json.dumps(asdict(birth)).encode() + b"\n",
             _LINE_BYTES,
         )
-        handle = cls(spec, f"{spec.key}-{name}", address, process, asyncio.Queue(_EVENTS))
+        handle = cls(spec, instance_id, address, process, asyncio.Queue(_EVENTS))
         handle._tasks = [
             asyncio.create_task(handle._relay_stderr()),
             asyncio.create_task(handle._watch()),
@@ -166,7 +168,14 @@ class EngineHandle:
                 return
             text = line.decode(errors="replace").rstrip("\n")
             self.tail.append(text)
-            sys.stderr.write(text + "\n")
+            self._relay(text)
+
+    def _relay(self, line: str) -> None:
+        if self.instance_id in line or os.environ.get("COHABIT_LOG") == "console":
+            sys.stderr.write(line + "\n")
+        else:  # a library's own words, which do not say whose they are
+            instance = self.instance_id
+            log.get().info("engine said", model=self.spec.key, instance=instance, words=line)
 
     async def _watch(self) -> None:
         failures = 0

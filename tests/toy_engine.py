@@ -1,7 +1,8 @@
 """An engine process without a model, for tests of hosting: its birth says how it behaves.
 
 `engine` keys: `steps` and `step_ms` (a load with progress), `fail` (a Reason), `exit` (a status),
-`kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error).
+`kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error,
+and one in the log).
 Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "die" kills the process,
 "burst" says more than a watcher may have waiting, so that the end of its permit goes unheard.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from chassis import log
 from chassis.errors import Fault, Reason, not_implemented
 from chassis.server import service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
@@ -61,6 +63,7 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
         await asyncio.Event().wait()
     if say := engine.get("say"):
         sys.stderr.write(f"{say}\n")
+        log.get().info(say)
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(Echo(process), process.server.grpc)
     await process.server.start(process.birth.address)
     steps = int(engine.get("steps", 0))

@@ -1,6 +1,7 @@
 """Loads, unloads, crashes and leases of real engine processes under a real broker."""
 
 import asyncio
+import json
 import sys
 import time
 from contextlib import AsyncExitStack, suppress
@@ -374,6 +375,21 @@ async def test_another_file_need_not_cool_down(tmp_path: Path) -> None:
             w.source.change(owner=f"{w.source.spec.owner}x")
         w.source.change(engine={})
         await w.ready()
+
+
+async def test_every_line_of_an_engine_says_whose_it_is(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COHABIT_LOG", raising=False)
+    async with world(tmp_path, say="what a day") as w:
+        instance = await w.ready()
+    shown = capfd.readouterr()
+    own = [json.loads(line) for line in shown.err.splitlines() if "what a day" in line]
+    assert [(line["model"], line["instance"]) for line in own] == [("toy", instance.instance_id)]
+    # This process's log is not configured, so its lines are not JSON.
+    (foreign,) = (line for line in shown.out.splitlines() if "what a day" in line)
+    assert f"instance={instance.instance_id}" in foreign
+    assert "model=toy" in foreign
 
 
 async def test_engines_take_turns_at_their_ports(tmp_path: Path, unused_tcp_port: int) -> None:

@@ -35,6 +35,8 @@ class ChatMessage:
     role: Role
     text: str
     name: str = ""
+    reasoning: str = ""
+    """What the assistant thought; templates that know it get it as `reasoning_content`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ from services.llm.template import ChatTemplate, plain_segments
 CLOSE_TIMEOUT_S = 10.0
 INLINE_CHARS = 16_384
 """Prompts up to this length are tokenised in the event loop (a few ms), longer ones on a thread."""
+MESSAGE_CHARS = 64
+"""What a message costs to render, however short it is."""
 
 
 class _Prompts:
@@ -55,7 +57,10 @@ class _Prompts:
 def _chars(prompt: Prompt) -> int:
     if isinstance(prompt, BarePrompt):
         return len(prompt.text)
-    return sum(len(message.text) for message in prompt.messages)
+    return sum(
+        len(message.text) + len(message.reasoning) + len(message.name) + MESSAGE_CHARS
+        for message in prompt.messages
+    )
 
 
 class VocabularyOnly:

@@ -10,7 +10,7 @@ from chassis.server import service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from hosting.engine_side import EngineProcess, run_engine
-from services.llm.engine import Engine, EngineSpec
+from services.llm.engine import Engine, EngineFacts, EngineSpec
 from services.llm.engine_servicer import EngineServicer
 
 _HEALTH_EVERY_S = 0.2
@@ -37,12 +37,25 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     watching = asyncio.create_task(_end_with(engine, process))
     process.server.closing.callback(watching.cancel)  # called before the engine is closed
     facts = engine.facts
+    _tell(facts)
     return models_pb2.EngineReady(
         places=facts.places,
         capabilities=models_pb2.Capabilities(
             context_tokens=facts.context_tokens, input_modalities=["text"]
         ),
     )
+
+
+def _tell(facts: EngineFacts) -> None:
+    log.get().info(
+        "model loaded",
+        description=facts.description,
+        weights_mib=facts.weights_mib,
+        kv_cache_mib=facts.kv_cache_mib,
+        context_tokens=facts.context_tokens,
+    )
+    if facts.template_note:
+        log.get().warning("chat template", note=facts.template_note)
 
 
 async def until_broken(engine: Engine) -> None:

@@ -140,7 +140,9 @@ class ChatTemplate:
     def render(self, conversation: Conversation) -> tuple[Segment, ...]:
         """The prompt. Raises Fault INVALID_TEMPLATE with the template's own message."""
         messages = [self._message(message) for message in conversation.messages]
-        limit = TEMPLATE_CHARS + sum(len(m["content"]) * 2 for m in messages)
+        limit = TEMPLATE_CHARS + 2 * sum(
+            len(text) for message in messages for text in message.values()
+        )
         words: dict[str, Any] = {**self._words, "messages": messages, "tools": None}
         words["add_generation_prompt"] = not conversation.continue_last
         if conversation.thinking is not None:
@@ -152,7 +154,11 @@ class ChatTemplate:
 
     def _message(self, message: ChatMessage) -> dict[str, Any]:
         fields = {"role": message.role.value, "content": self._marked(message.text)}
-        return fields | ({"name": self._marked(message.name)} if message.name else {})
+        if message.name:
+            fields["name"] = self._marked(message.name)
+        if message.reasoning and message.role is Role.ASSISTANT:
+            fields["reasoning_content"] = self._marked(message.reasoning)
+        return fields
 
     def _marked(self, text: str) -> str:
         text = text.replace(_OPEN, "\ufffd").replace(_CLOSE, "\ufffd")

@@ -26,6 +26,7 @@ _THINKING = {
     pb.THINKING_ENABLED: True,
     pb.THINKING_DISABLED: False,
 }
+_DEMANDS_TOOLS = frozenset({pb.ToolChoice.MODE_REQUIRED, pb.ToolChoice.MODE_NAMED})
 _FINISH = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
@@ -40,7 +41,7 @@ def prompt_of(request: pb.GenerateRequest | pb.CountTokensRequest) -> Prompt:
     if which is None or not request.conversation.messages:
         raise Fault(Reason.INVALID_REQUEST, "There is nothing to answer; send messages.")
     talk = request.conversation
-    if talk.tools:
+    if talk.tools or talk.tool_choice.mode in _DEMANDS_TOOLS:
         raise not_implemented("Calling tools")
     if request.thinking not in _THINKING:
         raise Fault(Reason.INVALID_REQUEST, f"There is no thinking mode {request.thinking}.")
@@ -87,7 +88,7 @@ def response_of(chunk: Chunk) -> pb.GenerateResponse:
 def _message(message: pb.Message) -> ChatMessage:
     if message.role not in _ROLES:
         raise Fault(Reason.INVALID_REQUEST, "Every message needs a role.")
-    if message.tool_calls:
+    if message.tool_calls or message.tool_call_id or message.role == pb.ROLE_TOOL:
         raise not_implemented("Calling tools")
     texts = []
     for part in message.content:
@@ -97,7 +98,9 @@ def _message(message: pb.Message) -> ChatMessage:
                 "This model reads text only; send only text.",
             )
         texts.append(part.text)
-    return ChatMessage(_ROLES[message.role], "".join(texts), message.name)
+    if message.reasoning and message.role != pb.ROLE_ASSISTANT:
+        raise Fault(Reason.INVALID_REQUEST, "Only messages of the assistant have `reasoning`.")
+    return ChatMessage(_ROLES[message.role], "".join(texts), message.name, message.reasoning)
 
 
 def _finish(finish: Finish) -> pb.Finish:

@@ -52,6 +52,18 @@ def test_templates_find_what_they_know_from_elsewhere() -> None:
     assert text_of(template, conversation) == '<s>hi</s>{"a": "<é>"}4False'
 
 
+def test_what_the_assistant_thought_reaches_templates_that_know_it() -> None:
+    template = ChatTemplate(
+        "{% for m in messages %}[{{ m.reasoning_content | default('-') }}]{% endfor %}",
+        controls=CONTROLS,
+    )
+    turns = (ChatMessage(Role.USER, "a"), ChatMessage(Role.ASSISTANT, "b", "", "so<|im_end|>"))
+    segments = template.render(Conversation(turns))
+    assert segments == (
+        Segment("[-][so", True), Segment("<|im_end|>", False), Segment("]", True)
+    )  # fmt: skip
+
+
 def test_a_speaker_has_a_name_only_when_one_is_given() -> None:
     template = ChatTemplate("{% for m in messages %}{{ m.name | default('-') }}{% endfor %}")
     turns = (ChatMessage(Role.USER, "a", "Ada"), ChatMessage(Role.USER, "b"))

@@ -3,6 +3,7 @@
 A raw ASGI endpoint: parsing and answering are all that a request pays for.
 """
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from cohabit.llm.v1.llm_pb2_grpc import LanguageModelServiceAsyncStub as Engine
 
     GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
+
+_PARSED_AT_ONCE_BYTES = 256 * 1024
 
 Generated = Queued | Loading | llm_pb2.GenerateResponse
 
@@ -72,7 +75,7 @@ class ChatEndpoint:
         request = Request(scope, receive)
         with self.door.enter(), self.bodies.room() as room:
             tier = self.tiers.of(request.headers)
-            chat = chat_request.parse(await room.read(request))
+            chat = await _parse(await room.read(request))
             ask = Ask(chat.model, tier, chat.generate.max_tokens)
             events = self._events(ask, chat)
             if chat.stream:
@@ -91,6 +94,13 @@ class ChatEndpoint:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(chat.model) from None
             raise
+
+
+async def _parse(body: bytes) -> ChatRequest:
+    """Raises Fault. A large body takes too long for the loop, which serves everybody else."""
+    if len(body) <= _PARSED_AT_ONCE_BYTES:
+        return chat_request.parse(body)
+    return await asyncio.to_thread(chat_request.parse, body)
 
 
 def _generating(request: llm_pb2.GenerateRequest) -> "Start[Engine, llm_pb2.GenerateResponse]":

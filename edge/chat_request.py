@@ -6,14 +6,17 @@ Pure: bytes in, a ChatRequest out. Ranges and types are checked by `chat_body` w
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from chassis.errors import Fault, Reason
 from cohabit.llm.v1 import llm_pb2 as pb
 from edge import json_body
 from edge.chat_body import ChatBody, ChatMessage, ContentPart, decoder
 from edge.errors import bad_field
 
-MOST_STOPS = 64
 MOST_STOP_BYTES = 256
+_MOST_INERT_BYTES = 64
+_MOST_TOKEN_DIGITS = 10
 
 _ROLES = {
     "system": pb.ROLE_SYSTEM,
@@ -103,9 +106,20 @@ def _refuse_unsupported(chat: ChatBody) -> None:
             "only `text` is.",
         )
     for field, inert in _INERT.items():
-        value = getattr(chat, field)
-        if value is not None and value not in inert:
+        if not _is_inert(getattr(chat, field), inert):
             raise _unsupported(field)
+
+
+def _is_inert(value: Any, inert: tuple[Any, ...]) -> bool:
+    """Whether a field asks for nothing. What is raw is looked into only if it is short."""
+    if isinstance(value, msgspec.Raw):
+        if memoryview(value).nbytes > _MOST_INERT_BYTES:
+            return False
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return False
+    return value is msgspec.UNSET or value in inert
 
 
 def _message(message: ChatMessage, at: str) -> pb.Message:
@@ -113,8 +127,7 @@ def _message(message: ChatMessage, at: str) -> pb.Message:
     if role is None:
         raise _bad_role(message.role, f"{at}.role")
     for field, inert in _INERT_IN_MESSAGE.items():
-        value = getattr(message, field)
-        if value is not None and value not in inert:
+        if not _is_inert(getattr(message, field), inert):
             raise _unsupported(f"{at}.{field}")
     result = pb.Message(role=role, name=message.name or "")
     if message.reasoning_content:
@@ -167,8 +180,6 @@ def _max_tokens(chat: ChatBody) -> int:
 
 def _stops(stop: str | list[str] | None) -> list[str]:
     stops = [stop] if isinstance(stop, str) else stop or []
-    if len(stops) > MOST_STOPS:
-        raise bad_field("stop", f"`stop` holds {len(stops)} strings; at most {MOST_STOPS} can be.")
     for text in stops:
         if not text or len(text.encode()) > MOST_STOP_BYTES:
             raise bad_field(
@@ -185,7 +196,8 @@ def _sampling(chat: ChatBody) -> pb.Sampling:
     if chat.seed is not None:
         sampling.seed = chat.seed % 2**64
     for token, bias in (chat.logit_bias or {}).items():
-        if not token.isdecimal() or int(token) >= 2**31:
+        known = token.isdecimal() and len(token) <= _MOST_TOKEN_DIGITS and int(token) < 2**31
+        if not known:
             raise bad_field("logit_bias", 'Keys of `logit_bias` must be token ids, e.g. "50256".')
         sampling.logit_bias[int(token)] = bias
     return sampling

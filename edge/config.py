@@ -44,8 +44,8 @@ class EdgeConfig(Section):
     """A stream whose client takes nothing for this long is ended."""
     drain_s: _Seconds = 8.0
     """Time running answers get when the process is told to stop."""
-    max_body_mib: int = Field(80, ge=1, le=90)
-    """Largest body of one request."""
+    max_body_mib: int = Field(16, ge=1, le=90)
+    """Largest body of one request; text alone needs no more, and decoding holds up the others."""
     max_bodies_mib: int = Field(512, ge=1)
     """Bodies held in memory at once, over all requests."""
     max_open_requests: int = Field(10_000, ge=1)

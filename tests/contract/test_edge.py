@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from chassis.channel import PERMIT_ID, REQUEST_ID
 from chassis.errors import Fault, Reason
 from cohabit.common.v1 import common_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
+from edge import chat_request
 from tests.edge_kit import CHAT, DEADLINE_S, MODEL, House, opened
 
 
@@ -288,3 +290,21 @@ async def test_the_process_says_that_its_port_is_taken(house: House, tmp_path: P
     _, said = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     assert process.returncode == 2
     assert said.decode() == f"edge.listen: cannot listen on {address}: Address already in use\n"
+
+
+@pytest.mark.parametrize(("size", "aside"), [(1_000, False), (300_000, True)])
+async def test_large_bodies_are_parsed_aside(
+    house: House, size: int, aside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    parse = chat_request.parse
+
+    def noting(body: bytes) -> chat_request.ChatRequest:
+        threads.append(threading.get_ident())
+        return parse(body)
+
+    monkeypatch.setattr(chat_request, "parse", noting)
+    messages = [{"role": "user", "content": "x" * size}]
+    answer = await house.http.post("/v1/chat/completions", json={**CHAT, "messages": messages})
+    assert answer.status_code == 200
+    assert (threads[0] != threading.get_ident()) == aside

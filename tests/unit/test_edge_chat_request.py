@@ -1,6 +1,7 @@
 """OpenAI's chat body into llm.v1, and refusals that name the field."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -157,6 +158,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stop": [1]}, "stop[0]"),
     ({"logit_bias": {"a": 1}}, "logit_bias"),
     ({"logit_bias": {"-1": 1}}, "logit_bias"),
+    ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
+    ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
     ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
     ({"stream": "yes"}, "stream"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -165,6 +168,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model": 3}, "model"),
     ({"messages": []}, "messages"),
     ({"messages": "Hello"}, "messages"),
+    ({"messages": [USER] * 16_385}, "messages"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 1025}]},
+        "messages[0].content",
+    ),
     ({"messages": [{"content": "x"}]}, "messages[0].role"),
     ({"messages": [USER, {"role": "god", "content": "x"}]}, "messages[1].role"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
@@ -186,6 +194,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"tools": [{"type": "function"}]}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+    ({"tools": [], "tool_choice": "required"}, "tool_choice"),
+    ({"tools": [[]] * 1000}, "tools"),
     ({"functions": [{}]}, "functions"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
     ({"logprobs": True}, "logprobs"),
@@ -252,6 +263,23 @@ def test_deep_nesting_is_refused() -> None:
 def test_half_a_surrogate_pair_is_refused() -> None:
     raw = b'{"model":"m","messages":[{"role":"user","content":"\\ud800 x"}]}'
     assert refused(raw).reason is Reason.MALFORMED_JSON
+
+
+@pytest.mark.parametrize("raw", [b'"\xff"', b"[1,]"])
+def test_what_is_not_read_must_still_be_json(raw: bytes) -> None:
+    fault = refused(body()[:-1] + b', "tools": ' + raw + b"}")
+    assert fault.reason in (Reason.INVALID_REQUEST, Reason.MALFORMED_JSON)
+
+
+def test_what_is_not_read_costs_nothing() -> None:
+    raw = body()[:-1] + b', "metadata": [' + b"[]," * 1_000_000 + b"[]]}"
+    tracemalloc.start()
+    try:
+        parse(raw)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
 
 
 def test_a_long_name_is_not_repeated_whole() -> None:

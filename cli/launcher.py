@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from chassis.backoff import Backoff
 from cli import restarts
@@ -36,6 +37,8 @@ class Spec:
 
     name: str
     argv: Sequence[str]
+    stop_s: float = 0.0
+    """Time it gets to stop; 0: an even share of what the others leave."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,16 @@ class _Child:
         """The process, if there is one that has not been reaped."""
         process = self.process
         return process if process is not None and process.returncode is None else None
+
+
+def deadlines(wishes: Sequence[float], all_s: float) -> list[float]:
+    """Seconds from the beginning by which each must be gone, in the order of stopping.
+
+    A wish of 0 takes an even share of what the others leave of `all_s`; none passes `all_s`.
+    """
+    left_s = max(0.0, all_s - sum(wishes))
+    share_s = left_s / max(1, sum(not wish for wish in wishes))
+    return [min(all_s, end) for end in accumulate(wish or share_s for wish in wishes)]
 
 
 class Launcher:
@@ -177,17 +190,18 @@ class Launcher:
     async def _stop_all(self) -> None:
         """SIGTERM one after the other, last started first; SIGKILL at each one's deadline.
 
-        The n-th of them must be gone when n shares of `stop_s` have passed: what one leaves of
-        its share, the next ones have.
+        What one leaves of its time, the next ones have.
         """
-        start, share_s = time.monotonic(), self._stop_s / max(1, len(self._children))
-        for number, child in enumerate(reversed(self._children), start=1):
+        start = time.monotonic()
+        stopping = list(reversed(self._children))
+        within = deadlines([child.spec.stop_s for child in stopping], self._stop_s)
+        for child, within_s in zip(stopping, within, strict=True):
             process = child.running
             if process is None:
                 continue
             with suppress(ProcessLookupError):
                 process.terminate()
-            left_s = start + number * share_s - time.monotonic()
+            left_s = start + within_s - time.monotonic()
             try:
                 await asyncio.wait_for(process.wait(), max(0.0, left_s))
             except TimeoutError:

@@ -25,6 +25,8 @@ from cli.runlock import run_lock
 
 READY_S = 60.0
 """How long the house may take until everything answers."""
+EDGE_STOP_S = 5.0
+"""The edge, which stops first, may finish answers as long as it drains; the others are quick."""
 _LOG_ENV = "COHABIT_LOG"
 
 
@@ -64,7 +66,11 @@ def specs(config_path: Path) -> list[Spec]:
     modules = {name: f"services.{name}" for name in GRPC_SERVICES} | {"edge": "edge"}
     # -P: a foreign `services` folder in the working directory must not be imported.
     return [
-        Spec(name, (sys.executable, "-P", "-m", module, "--config", str(config_path)))
+        Spec(
+            name,
+            (sys.executable, "-P", "-m", module, "--config", str(config_path)),
+            stop_s=EDGE_STOP_S if name == "edge" else 0.0,
+        )
         for name, module in modules.items()
     ]
 

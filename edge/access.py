@@ -13,7 +13,6 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis import log
-from chassis.errors import Fault, Reason
 from edge import errors
 
 REQUEST_ID_HEADER = b"x-request-id"
@@ -54,9 +53,9 @@ class Access:
         try:
             await self._app(scope, receive, request.send)
         except asyncio.CancelledError:
-            # The server stops and its patience is over; a stream that has begun is just cut.
+            # The server stops and its patience is over; a stream that has begun has said so itself.
             if not request.began:
-                await errors.response(_stopping())(scope, receive, request.send)
+                await errors.response(errors.stopping())(scope, receive, request.send)
             raise
         except Exception as error:
             # The application has answered it already (or the stream is cut: nothing more to say).
@@ -66,11 +65,6 @@ class Access:
             request.count()
             if self._write_log:
                 request.log()
-
-
-def _stopping() -> Fault:
-    message = "The edge is being stopped; try again shortly."
-    return Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
 
 
 class _Request:

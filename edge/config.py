@@ -42,8 +42,8 @@ class EdgeConfig(Section):
     """A request's body arrives within this time."""
     write_stall_s: _Seconds = 30.0
     """A stream whose client takes nothing for this long is ended."""
-    drain_s: _Seconds = 8.0
-    """Time running answers get when the process is told to stop."""
+    drain_s: _Seconds = 4.0
+    """Time running answers get when the process is told to stop; `cohabit up` gives it 5 s."""
     max_body_mib: int = Field(16, ge=1, le=90)
     """Largest body of one request; text alone needs no more, and decoding holds up the others."""
     max_bodies_mib: int = Field(512, ge=1)

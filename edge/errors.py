@@ -54,6 +54,12 @@ def model_not_found(name: str) -> Fault:
     return Fault(Reason.MODEL_NOT_FOUND, message)
 
 
+def stopping() -> Fault:
+    """What ends the requests that outlive the patience of an edge that is told to stop."""
+    message = "The edge is being stopped; try again shortly."
+    return Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
+
+
 def envelope(fault: Fault) -> bytes:
     """The JSON body that tells of `fault`."""
     row = fault.row

@@ -13,6 +13,7 @@ from chassis.config import ConfigError
 
 _BACKLOG = 4096
 _IDLE_CONNECTION_S = 75
+_LAST_WORD_S = 0.5
 
 
 class HttpServer(uvicorn.Server):
@@ -67,6 +68,8 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
         if self._serving is not None:
             await self._serving
+        if self.server_state.tasks:  # cancelled: each has a last word for its client
+            await asyncio.wait(self.server_state.tasks, timeout=_LAST_WORD_S)
 
 
 def _take_all_descriptors() -> None:

@@ -3,8 +3,8 @@
 The HTTP status is decided by what comes first: events (200), or a Fault (its own status). If
 neither comes within `keepalive_s`, the stream begins anyway and says so in a comment; comments
 follow whenever it is silent that long. After the headers, a Fault is an `error` event and the
-stream ends without [DONE]. A client that leaves, or takes nothing for `stall_s`, ends
-the source.
+stream ends without [DONE]; so it does when the server stops and cancels it. A client that leaves,
+or takes nothing for `stall_s`, ends the source.
 """
 
 import asyncio
@@ -57,10 +57,13 @@ async def stream_events(source: Source, patience: Patience, receive: Receive, se
         if not pen.began:
             raise
         if not isinstance(fault, ClientGone):
-            await pen.write(b"data: " + errors.envelope(fault) + b"\n\n", more=False)
+            await pen.fail(fault)
     except asyncio.CancelledError:
-        if not pen.stalled or pen.task.uncancel() > 0:
-            raise
+        if pen.stalled and pen.task.uncancel() == 0:
+            return
+        if pen.began and not pen.stalled:
+            await pen.fail(errors.stopping())
+        raise
     finally:
         pen.close()
 
@@ -107,6 +110,10 @@ class _Pen:
         if self._comment is not None:
             await self._comment
         await self._out(data, more)
+
+    async def fail(self, fault: Fault) -> None:
+        """End the stream with an error event."""
+        await self.write(b"data: " + errors.envelope(fault) + b"\n\n", more=False)
 
     def close(self) -> None:
         """Stop the timer."""

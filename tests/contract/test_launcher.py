@@ -17,7 +17,10 @@ import pytest
 
 from chassis.process import child_env
 from cli.console import Refused
+from cli.launcher import STOP_S, deadlines
 from cli.runlock import run_lock
+from cli.up import specs
+from edge.config import EdgeConfig
 
 HOST = """
 import asyncio, json, sys
@@ -173,6 +176,25 @@ async def test_a_stubborn_service_is_killed_at_its_deadline() -> None:
         await launcher.expect(r"b did not stop in time; killing it")
         assert await launcher.end() == 0
         assert all(gone(pid) for pid in pids.values())
+
+
+@pytest.mark.parametrize(
+    ("wishes", "all_s", "ends"),
+    [
+        ([5.0, 0.0, 0.0, 0.0], 9.0, [5.0, 19 / 3, 23 / 3, 9.0]),
+        ([0.0, 0.0], 1.0, [0.5, 1.0]),
+        ([5.0, 0.0], 2.0, [2.0, 2.0]),
+        ([], 9.0, []),
+    ],
+)
+def test_shares_of_the_time_to_stop(wishes: list[float], all_s: float, ends: list[float]) -> None:
+    assert deadlines(wishes, all_s) == pytest.approx(ends)
+
+
+def test_the_edge_stops_first_and_has_time_to_drain() -> None:
+    last = specs(Path("cohabit.yaml"))[-1]
+    assert last.name == "edge"
+    assert EdgeConfig().drain_s < last.stop_s < STOP_S < 10.0
 
 
 async def test_a_second_signal_kills_at_once() -> None:

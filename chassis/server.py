@@ -9,6 +9,7 @@ import errno
 import os
 import signal
 import socket
+import stat
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -93,7 +94,14 @@ class Server:
 
 
 def _clear_socket(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise CannotListen(f"{path} is there and is no socket; remove it, or listen elsewhere")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotListen(f"{path} cannot be listened on: {error.strerror}") from None
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         if probe.connect_ex(str(path)) in (0, errno.EAGAIN):

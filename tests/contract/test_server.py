@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -310,9 +311,28 @@ async def test_a_socket_in_use_is_not_taken_and_a_stale_one_is(tmp_path: Path) -
         with pytest.raises(CannotListen, match="served by another process"):
             await Server([NAME]).start(f"unix:{path}")
         assert (await wire.stub.RevokePermit(revoke(""))).running
-    path.touch()
+    with socket.socket(socket.AF_UNIX) as stale:  # closed, its file stays
+        stale.bind(str(path))
     async with serving(f"unix:{path}") as wire:
         assert (await wire.stub.RevokePermit(revoke(""))).running
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder", "below a file"])
+async def test_what_is_no_socket_is_left_alone(tmp_path: Path, kind: str) -> None:
+    path, precious = tmp_path / "s.sock", tmp_path / "precious"
+    precious.write_text("precious")
+    if kind == "file":
+        path.write_text("precious")
+    elif kind == "link":
+        path.symlink_to(precious)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path = precious / "s.sock"
+    with pytest.raises(CannotListen, match=r"s\.sock"):
+        await Server([NAME]).start(f"unix:{path}")
+    assert precious.read_text() == "precious"
+    assert kind == "below a file" or path.exists()
 
 
 async def test_a_port_in_use_is_said_in_a_sentence() -> None:

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 SECTIONS = ("broker", "scheduler", "llm", "edge")
 """Sections that may stand in the file beside House's own keys."""
 
+_DIALLED = ("broker", "scheduler", "llm")
+"""Services of gRPC; the edge says in its own section where it listens."""
+
 CONFIG_ENV = "COHABIT_CONFIG"
 _DEFAULT_NAME = "cohabit.yaml"
 _SOCKET_PATH_BYTES = 107  # sun_path
+_MOST_PORT = 65_535
 _MOST_DEPTH = 16
 
 Loc = tuple[str | int, ...]
@@ -36,6 +40,44 @@ LoosePath = Annotated[Path, Field(strict=False)]
 """A path written as a string."""
 
 
+def _host_port(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    plain = host.removeprefix("[").removesuffix("]")
+    whole = host and not host.isspace() and "/" not in host and (":" not in host or host != plain)
+    if not colon or not whole or not port.isdecimal() or not 0 < int(port[:6]) <= _MOST_PORT:
+        raise ValueError(
+            f"expected host:port with a port from 1 to {_MOST_PORT}, e.g. 127.0.0.1:9100"
+        )
+    return value
+
+
+def _address(value: str) -> str:
+    if not value.startswith("unix:"):
+        try:
+            return _host_port(value)
+        except ValueError as error:
+            raise ValueError(f"expected unix:/path or {str(error)[9:]}") from None
+    path = value.removeprefix("unix:")
+    if not path.startswith("/") or len(os.fsencode(path)) > _SOCKET_PATH_BYTES:
+        raise ValueError(
+            "expected unix: with an absolute path of at most "
+            f"{_SOCKET_PATH_BYTES} bytes, e.g. unix:/run/cohabit/llm.sock"
+        )
+    return value
+
+
+def _service(value: str) -> str:
+    if value not in _DIALLED:
+        raise ValueError(f"expected a service: {', '.join(_DIALLED)}")
+    return value
+
+
+Service = Annotated[str, AfterValidator(_service)]
+HostPort = Annotated[str, AfterValidator(_host_port)]
+Address = Annotated[str, AfterValidator(_address)]
+"""Where gRPC is served: `unix:/path` or `host:port`."""
+
+
 class House(Section):
     """What every service shares. Relative paths count from the configuration file's folder."""
 
@@ -46,12 +88,12 @@ class House(Section):
     models_dir: LoosePath = Path("models")
     """Weights; model paths count from here."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    listen: Mapping[str, str] = {}
+    listen: Mapping[Service, Address] = {}
     """gRPC address a service binds, by service; default a socket in run_dir."""
-    addresses: Mapping[str, str] = {}
+    addresses: Mapping[Service, Address] = {}
     """Where a service is dialled, by service; default its listen address."""
-    metrics: Mapping[str, str] = {}
-    """host:port for Prometheus, by service; default none."""
+    metrics: Mapping[Service, HostPort] = {}
+    """Where Prometheus scrapes, by service; default nowhere. The edge has a route for it."""
 
     def listen_of(self, service: str) -> str:
         """The address `service` binds."""
@@ -119,6 +161,8 @@ class Document:
             raise ConfigError("\n".join(lines)) from None
 
     def _blame(self, loc: Loc, error: Mapping[str, Any], kind: type[BaseModel]) -> str:
+        if loc[-1:] == ("[key]",):  # pydantic's word for a key that is not allowed
+            loc = loc[:-1]
         key = ".".join(str(part) for part in loc) or "(file)"
         if error["type"] == "extra_forbidden":
             known = [*kind.model_fields, *(SECTIONS if len(loc) == 1 else ())]

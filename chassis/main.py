@@ -51,11 +51,20 @@ def run_service(
     except config.ConfigError as error:
         config.fail(error)
     log.configure(name, context.house.log_level)
-    metrics.serve(context.house.metrics.get(name, ""))
     try:
+        _serve_metrics(name, context.house)
         run(start(context))
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
+
+
+def _serve_metrics(name: str, house: config.House) -> None:
+    listen = house.metrics.get(name, "")
+    try:
+        metrics.serve(listen)
+    except OSError as error:
+        said = error.strerror or error
+        raise CannotListen(f"metrics cannot be served on {listen}: {said}") from None
 
 
 def run(main: Awaitable[None]) -> None:

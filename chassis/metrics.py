@@ -15,7 +15,7 @@ OPEN_CALLS = Gauge("cohabit_grpc_open_calls", "gRPC calls in progress.", ["servi
 
 
 def serve(listen: str) -> None:
-    """Answer scrapes on `host:port`; an empty `listen` means none are wanted."""
+    """Answer scrapes on `host:port`; an empty `listen` means none are wanted. Raises OSError."""
     if listen:
         host, _, port = listen.rpartition(":")
-        start_http_server(int(port), host)
+        start_http_server(int(port), host.strip("[]"))

@@ -1,6 +1,7 @@
 """The configuration blames the right line of the right file, and says what it expected."""
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -91,6 +92,24 @@ def test_an_empty_file_is_all_defaults(folder: Path, text: str) -> None:
         ("edge: []\n", "cohabit.yaml:1: edge: expected a valid dictionary or instance of"),
         ("log_level: loud\n",
          "cohabit.yaml:1: log_level: expected 'debug', 'info', 'warning' or 'error', got 'loud'"),
+        ("listen:\n  llm: unix:/run/l.sock\n  lmm: unix:/run/l.sock\n",
+         "cohabit.yaml:3: listen.lmm: expected a service: broker, scheduler, llm, got 'lmm'"),
+        ("addresses: {edge: 'h:1'}\n", "cohabit.yaml:1: addresses.edge: expected a service"),
+        ("metrics: {edge: '127.0.0.1:1'}\n", "cohabit.yaml:1: metrics.edge: expected a service"),
+        ("metrics:\n  llm: foo\n",
+         "cohabit.yaml:2: metrics.llm: expected host:port with a port from 1 to 65535"),
+        ("metrics: {llm: 'unix:/run/m.sock'}\n", "cohabit.yaml:1: metrics.llm: expected host:port"),
+        ("metrics: {llm: 'host:0'}\n", "cohabit.yaml:1: metrics.llm: expected host:port"),
+        ("metrics: {llm: 'host:65536'}\n", "cohabit.yaml:1: metrics.llm: expected host:port"),
+        ("metrics: {llm: '::1:9100'}\n", "cohabit.yaml:1: metrics.llm: expected host:port"),
+        ("metrics: {llm: ':9100'}\n", "cohabit.yaml:1: metrics.llm: expected host:port"),
+        ("metrics: {llm: 9100}\n",
+         "cohabit.yaml:1: metrics.llm: expected a valid string, got 9100"),
+        ("listen: {llm: here}\n", "cohabit.yaml:1: listen.llm: expected unix:/path or host:port"),
+        ("listen: {llm: 'unix:l.sock'}\n",
+         "cohabit.yaml:1: listen.llm: expected unix: with an absolute path of at most 107 bytes"),
+        (f"addresses: {{llm: 'unix:/{'x' * 120}'}}\n",
+         "cohabit.yaml:1: addresses.llm: expected unix: with an absolute path of at most 107"),
         ("edge:\n  count: 1\n  inner: {size: 1}\n  count: 2\n",
          "cohabit.yaml:4: count: written twice"),
         ("edge:\n  count: [1\n", "cohabit.yaml:3: expected YAML, "),
@@ -176,6 +195,33 @@ def test_addresses_may_differ_from_what_is_bound() -> None:
     assert house.listen_of("llm") == "0.0.0.0:7000"
     assert house.address_of("llm") == "llm:7000"
     assert house.address_of("broker") == house.listen_of("broker")
+
+
+@pytest.mark.parametrize(
+    "value", ["127.0.0.1:9100", "[::1]:9100", "metrics.example:1", "0.0.0.0:65535"]
+)
+def test_hosts_and_ports(folder: Path, value: str) -> None:
+    house = read(folder, f"metrics: {{llm: '{value}'}}\nlisten: {{llm: '{value}'}}\n").house()
+    assert house.metrics["llm"] == house.listen["llm"] == value
+
+
+def test_a_metrics_port_in_use_is_one_sentence(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        path = folder / "taken.yaml"
+        path.write_text(
+            "broker: {device: simulated, capacity_mib: 100}\n"
+            f"run_dir: {folder}\nmetrics: {{broker: '{listen}'}}\n"
+        )
+        run = subprocess.run(
+            [sys.executable, "-P", "-m", "services.broker", "--config", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert run.returncode == 1
+    assert run.stderr == (f"broker: metrics cannot be served on {listen}: Address already in use\n")
 
 
 def test_a_process_exits_with_2_and_that_line(folder: Path) -> None:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import structlog
+from structlog.typing import Processor
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The request being served by the current task; empty outside of one."""
@@ -25,8 +26,21 @@ def _with_request(
     return event
 
 
+def _with_service(service: str) -> Processor:
+    def add(
+        _logger: Any, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        event.setdefault("service", service)
+        return event
+
+    return add
+
+
 def configure(service: str, level: str = "info") -> None:
-    """Set up logging of this process. Call once, before anything logs."""
+    """Set up logging of this process, whose name is `service`. Call once, before anything logs.
+
+    On a terminal the name is left out: the launcher shows it before each line.
+    """
     console = os.environ.get("COHABIT_LOG") == "console"
     renderer: Any = (
         structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
@@ -35,6 +49,7 @@ def configure(service: str, level: str = "info") -> None:
     )
     structlog.configure(
         processors=[
+            *([] if console else [_with_service(service)]),
             _with_request,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if console else "iso", utc=True),
@@ -47,7 +62,6 @@ def configure(service: str, level: str = "info") -> None:
     )
     structlog.contextvars.clear_contextvars()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
-    get().debug("logging", service=service)
 
 
 def get() -> Any:

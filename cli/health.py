@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from chassis.backoff import Backoff
 from chassis.channel import open_channel
+from cli.console import printable
 
 GRPC_SERVICES = ("broker", "scheduler", "llm")
 _POLL = Backoff(first_s=0.1, factor=1.3, most_s=1.0)
@@ -50,7 +51,16 @@ async def edge_health(url: str, timeout_s: float = 2.0) -> Health:
             slow = isinstance(error, httpx.TimeoutException)
             return Health("edge", url, False, "does not answer in time" if slow else "is down")
     ready = answer.status_code == httpx.codes.OK
-    return Health("edge", url, ready, "" if ready else f"answers {answer.status_code} at /readyz")
+    return Health("edge", url, ready, "" if ready else _why_not(answer))
+
+
+def _why_not(answer: httpx.Response) -> str:
+    """What an edge that is not ready says of it."""
+    try:
+        said = str(answer.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"answers {answer.status_code} at /readyz"
+    return f"is not ready: {printable(said)}"
 
 
 async def all_health(addresses: Mapping[str, str], edge_url: str) -> list[Health]:

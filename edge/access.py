@@ -19,6 +19,8 @@ REQUEST_ID_HEADER = b"x-request-id"
 _MOST_ID_CHARS = 128
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _CLIENT_GONE = 499
+_PROBES = {"/readyz", "/health", "/metrics"}
+"""Asked every few seconds by whoever watches; their lines would bury the others."""
 
 REQUESTS = Counter("cohabit_http_requests_total", "Finished HTTP requests.", ["route", "status"])
 SECONDS = Histogram(
@@ -112,10 +114,12 @@ class _Request:
         """Write the line."""
         first = self._first_event_s
         told = {} if first is None else {"ttft_ms": round(first * 1000, 1)}
-        log.get().info(
+        route = self._route()
+        say = log.get().debug if route in _PROBES else log.get().info
+        say(
             "request",
             method=self._scope["method"],
-            route=self._route(),
+            route=route,
             status=self._outcome(),
             ms=round((time.monotonic() - self._began) * 1000, 1),
             bytes=self._bytes,

@@ -14,6 +14,8 @@ from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from edge.errors import model_not_found
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cohabit.scheduler.v1 import scheduler_pb2_grpc
 
 _ASK_S = 5.0
@@ -51,13 +53,16 @@ class Catalog:
 
     async def models(self) -> ModelList:
         """Every model of every service that answers. Raises Fault."""
+        return ModelList([_as_object(model) for model in await self._listed(_ASK_S)])
+
+    async def _listed(self, within_s: float) -> "Sequence[models_pb2.Model]":
         try:
             answer = await self.scheduler.ListModels(
-                pb.ListModelsRequest(), timeout=_ASK_S, metadata=call_metadata()
+                pb.ListModelsRequest(), timeout=within_s, metadata=call_metadata()
             )
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "scheduler") from None
-        return ModelList([_as_object(model) for model in answer.models])
+        return answer.models
 
     async def model(self, name: str) -> ModelObject:
         """One model. Raises Fault(MODEL_NOT_FOUND)."""
@@ -67,16 +72,22 @@ class Catalog:
         raise model_not_found(name)
 
     async def ready(self) -> pb.Status:
-        """The scheduler's status. Raises Fault unless it answers and knows what runs."""
+        """The scheduler's status. Raises Fault unless it knows what runs and there is a model."""
         try:
             answer = await self.scheduler.GetStatus(pb.GetStatusRequest(), timeout=_PROBE_S)
         except grpc.aio.AioRpcError as error:
-            fault = fault_of(error, "scheduler")
-            raise Fault(Reason.SERVICE_UNAVAILABLE, fault.message, retry_after_s=1.0) from None
+            raise _not_ready(fault_of(error, "scheduler").message) from None
         if not answer.status.reconciled:
-            message = "The scheduler has started and waits for the model services to report."
-            raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
-        return answer.status
+            raise _not_ready("The scheduler has started and waits for the model services.")
+        try:
+            models = await self._listed(_PROBE_S)
+        except Fault as fault:
+            raise _not_ready(fault.message) from None
+        if models:
+            return answer.status
+        if answer.status.unreachable_workers:
+            raise _not_ready(_unreachable(answer.status))
+        raise _not_ready("There is no model; add one to the configuration and start again.")
 
     async def health(self) -> Health:
         """Never raises Fault: what is amiss is the answer."""
@@ -85,9 +96,16 @@ class Catalog:
         except Fault as fault:
             return Health("degraded", fault.message)
         if status.unreachable_workers:
-            names = ", ".join(status.unreachable_workers)
-            return Health("degraded", f"These model services do not answer: {names}.")
+            return Health("degraded", _unreachable(status))
         return Health("ok")
+
+
+def _not_ready(message: str) -> Fault:
+    return Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
+
+
+def _unreachable(status: pb.Status) -> str:
+    return f"These model services do not answer: {', '.join(status.unreachable_workers)}."
 
 
 def _as_object(model: models_pb2.Model) -> ModelObject:

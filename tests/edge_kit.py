@@ -49,6 +49,7 @@ class Peers(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
         self.admit: Script = self.grants
         self.generate: Script = self.says_hello
         self.status = pb.Status(reconciled=True)
+        self.models = [models_pb2.Model(key=MODEL, created_unix_ms=1_700_000_000_123, owner="hf")]
         self._changed = asyncio.Condition()
 
     async def note(self, what: str) -> None:
@@ -98,8 +99,7 @@ class Peers(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
         return pb.GetStatusResponse(status=self.status)
 
     async def ListModels(self, _request: Any, _context: Any) -> pb.ListModelsResponse:
-        model = models_pb2.Model(key=MODEL, created_unix_ms=1_700_000_000_123, owner="hf")
-        return pb.ListModelsResponse(models=[model])
+        return pb.ListModelsResponse(models=self.models)
 
     # What the engine does.
 

@@ -13,9 +13,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import structlog
 
 from chassis.channel import PERMIT_ID, REQUEST_ID
 from chassis.errors import Fault, Reason
+from cli.health import edge_health
 from cohabit.common.v1 import common_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from edge import chat_request
@@ -124,6 +126,30 @@ async def test_ready_only_when_reconciled(house: House) -> None:
     house.peers.status = pb.Status(reconciled=True, unreachable_workers=["llm"])
     assert (await house.http.get("/readyz")).status_code == 200
     assert "llm" in (await house.http.get("/health")).json()["reason"]
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "said"),
+    [(["llm"], "These model services do not answer: llm."), ([], "There is no model;")],
+)
+async def test_not_ready_without_a_model_to_serve(
+    house: House, unreachable: list[str], said: str
+) -> None:
+    house.peers.status = pb.Status(reconciled=True, unreachable_workers=unreachable)
+    house.peers.models = []
+    answer = await house.http.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["message"].startswith(said)
+    assert (await house.http.get("/health")).json()["reason"].startswith(said)
+    assert (await edge_health(house.url)).detail.startswith(f"is not ready: {said}")
+
+
+async def test_probes_are_logged_for_debugging_alone(house: House) -> None:
+    with structlog.testing.capture_logs() as lines:
+        for path in ("/readyz", "/v1/models"):
+            await house.http.get(path)
+    told = {line["route"]: line["log_level"] for line in lines if line["event"] == "request"}
+    assert told == {"/readyz": "debug", "/v1/models": "info"}
 
 
 # Manners.

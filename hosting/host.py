@@ -51,6 +51,12 @@ class ModelHost:
         """Every model as it stands, ordered by key."""
         return [model_message(self._models[key]) for key in sorted(self._models)]
 
+    async def refreshed(self, key: str) -> Hosted:
+        """As `get`, after a look at its files."""
+        hosted = self.get(key)
+        await self._landlord.look_again(hosted)
+        return hosted
+
     async def refresh(self) -> None:
         """Look again at the files of all models that are not loaded; changes are published."""
         for hosted in self._models.values():

@@ -16,6 +16,7 @@ from hosting.values import EngineHome
 from services.llm.catalog import ModelFile
 from services.llm.clients import Scheduler
 from services.llm.config import LlmConfig
+from services.llm.counting import Counter
 from services.llm.servicer import LanguageModelServicer
 
 
@@ -34,17 +35,17 @@ async def start(context: Context[LlmConfig]) -> None:
     leases = LeaseBook(house.address_of("broker"), "llm")
     files = [ModelFile(key, model, house.models_dir) for key, model in own.models.items()]
     host = ModelHost(home, files, leases)
-    scheduler = Scheduler(house.address_of("scheduler"))
+    scheduler, counter = Scheduler(house.address_of("scheduler")), Counter(home)
     names = (
         service_name(models_pb2, "ModelService"),
         service_name(llm_pb2, "LanguageModelService"),
     )
     server = Server(names, drain_s=2.0)
-    for closing in (leases.close, scheduler.close, host.close):
+    for closing in (leases.close, scheduler.close, counter.close, host.close):
         server.closing.push_async_callback(closing)
     models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
-        LanguageModelServicer(host, scheduler), server.grpc
+        LanguageModelServicer(host, scheduler, counter), server.grpc
     )
     tidying = asyncio.create_task(_release_leftovers(leases, host))
     server.closing.callback(tidying.cancel)

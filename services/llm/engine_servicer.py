@@ -1,7 +1,7 @@
 """LanguageModelService of one engine process: one model, and a permit for every request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -12,13 +12,41 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
-from services.llm.engine import Engine
+from services.llm.engine import Engine, Prompt
 from services.llm.wire import params_of, prompt_of, response_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class EngineServicer(rpc.LanguageModelServiceServicer):
+class _NoVectors(rpc.LanguageModelServiceServicer):
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        raise not_implemented("LanguageModelService.Embed")
+
+    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
+        raise not_implemented("LanguageModelService.Rerank")
+
+
+class VocabularyServicer(_NoVectors):
+    """wire ↔ a vocabulary without its model."""
+
+    def __init__(self, count_tokens: Callable[[Prompt], int], context_tokens: int) -> None:
+        self._count_tokens = count_tokens
+        self._context_tokens = context_tokens
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        raise not_implemented("Generating without the weights of a model")
+        yield
+
+    async def CountTokens(
+        self, request: pb.CountTokensRequest, context: Context
+    ) -> pb.CountTokensResponse:
+        tokens = await asyncio.to_thread(self._count_tokens, prompt_of(request))
+        return pb.CountTokensResponse(tokens=tokens, context_tokens=self._context_tokens)
+
+
+class EngineServicer(_NoVectors):
     """wire ↔ Engine."""
 
     def __init__(self, process: EngineProcess, engine: Engine) -> None:
@@ -44,12 +72,6 @@ class EngineServicer(rpc.LanguageModelServiceServicer):
         return pb.CountTokensResponse(
             tokens=tokens, context_tokens=self._engine.facts.context_tokens
         )
-
-    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
-        raise not_implemented("LanguageModelService.Embed")
-
-    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
-        raise not_implemented("LanguageModelService.Rerank")
 
     def _check_model(self, asked: str) -> None:
         mine = self._process.birth.key

@@ -15,6 +15,7 @@ from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.core import State
 from hosting.host import ModelHost
 from services.llm.clients import Scheduler, count_tokens
+from services.llm.counting import Counter
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -22,9 +23,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class LanguageModelServicer(rpc.LanguageModelServiceServicer):
     """Admits, then relays."""
 
-    def __init__(self, host: ModelHost, scheduler: Scheduler) -> None:
+    def __init__(self, host: ModelHost, scheduler: Scheduler, counter: Counter) -> None:
         self._host = host
         self._scheduler = scheduler
+        self._counter = counter
 
     async def Generate(
         self, request: pb.GenerateRequest, context: Context
@@ -38,9 +40,9 @@ class LanguageModelServicer(rpc.LanguageModelServiceServicer):
         self, request: pb.CountTokensRequest, context: Context
     ) -> pb.CountTokensResponse:
         hosted = self._host.get(request.model)
-        if hosted.engine is None or hosted.life.state is not State.READY:
-            raise not_implemented("Counting the tokens of a model that is not loaded")
-        return await count_tokens(hosted.engine.address, request)
+        if hosted.engine is not None and hosted.life.state is State.READY:
+            return await count_tokens(hosted.engine.address, request)
+        return await self._counter.count(await self._host.refreshed(request.model), request)
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         raise not_implemented("LanguageModelService.Embed")

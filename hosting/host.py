@@ -16,7 +16,7 @@ from hosting.core import State, Step
 from hosting.hosted import Hosted
 from hosting.leases import LeaseBook
 from hosting.tenancy import Landlord
-from hosting.values import EngineHome, Source
+from hosting.values import EngineHome, ModelSpec, Source
 from hosting.wire import instance_message, model_message
 
 _DRAIN_MS = 30_000
@@ -142,10 +142,7 @@ class ModelHost:
             raise
         self._check_startable(hosted)
         if lease.granted_mib < hosted.spec.resident_mib:
-            raise _lease_required(
-                f"pass one of at least {hosted.spec.resident_mib} MiB, which model "
-                f"'{hosted.spec.key}' needs; this one is of {lease.granted_mib} MiB"
-            )
+            raise _lease_too_small(hosted.spec, lease.granted_mib)
         self._landlord.move_in(hosted, lease)
 
     def _check_startable(self, hosted: Hosted) -> None:
@@ -218,6 +215,15 @@ def _lease_required(what: str) -> Fault:
         Reason.LEASE_REQUIRED,
         f"A model is loaded into leased memory only: {what}, "
         "or ask the scheduler to load the model.",
+    )
+
+
+def _lease_too_small(spec: ModelSpec, granted_mib: int) -> Fault:
+    return Fault(
+        Reason.LEASE_REQUIRED,
+        f"Model '{spec.key}' needs {spec.resident_mib} MiB, but the lease for it is of "
+        f"{granted_mib} MiB: if its file has just changed, ask again; else pass a larger lease.",
+        retry_after_s=1.0,
     )
 
 

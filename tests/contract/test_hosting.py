@@ -353,7 +353,7 @@ async def test_a_model_that_changes_is_described_anew_and_leased_for(tmp_path: P
         looks = w.source.looks
         fault = await refusal(drained(w.load(lease)))
         assert fault.reason is Reason.LEASE_REQUIRED
-        assert "at least 300 MiB" in fault.message
+        assert "needs 300 MiB" in fault.message
         assert not engine_pids()
         assert await drained(w.load(await w.lease(mib=300)))
         assert w.source.looks == looks == 3  # no more often than it changed

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from chassis.backoff import Backoff
 from cli import restarts
@@ -26,6 +25,7 @@ OWN = "cohabit"
 STOP_S = 9.0
 """All services are gone this long after the first Ctrl-C."""
 _DRAIN_PIPE_S = 0.3
+_LEAST_STOP_S = 0.5
 _REAP_S = 0.5
 """A killed process is gone by then unless the kernel holds it."""
 _TAIL_LINES = 4
@@ -38,7 +38,7 @@ class Spec:
     name: str
     argv: Sequence[str]
     stop_s: float = 0.0
-    """Time it gets to stop; 0: an even share of what the others leave."""
+    """The most time it gets to stop; 0: whatever is left."""
 
 
 @dataclass(slots=True)
@@ -60,11 +60,16 @@ class _Child:
 def deadlines(wishes: Sequence[float], all_s: float) -> list[float]:
     """Seconds from the beginning by which each must be gone, in the order of stopping.
 
-    A wish of 0 takes an even share of what the others leave of `all_s`; none passes `all_s`.
+    Each may take what is left, but for a little for each one after it, and no more than its wish
+    (0: none) beyond its predecessor's deadline.
     """
-    left_s = max(0.0, all_s - sum(wishes))
-    share_s = left_s / max(1, sum(not wish for wish in wishes))
-    return [min(all_s, end) for end in accumulate(wish or share_s for wish in wishes)]
+    least_s = min(_LEAST_STOP_S, all_s / max(1, len(wishes)))
+    ends: list[float] = []
+    for place, wish in enumerate(wishes, start=1):
+        latest = all_s - least_s * (len(wishes) - place)
+        before = ends[-1] if ends else 0.0
+        ends.append(min(latest, before + wish) if wish else latest)
+    return ends
 
 
 class Launcher:

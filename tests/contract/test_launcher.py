@@ -181,13 +181,15 @@ async def test_a_stubborn_service_is_killed_at_its_deadline() -> None:
 @pytest.mark.parametrize(
     ("wishes", "all_s", "ends"),
     [
-        ([5.0, 0.0, 0.0, 0.0], 9.0, [5.0, 19 / 3, 23 / 3, 9.0]),
+        ([5.0, 0.0, 0.0, 0.0], 9.0, [5.0, 8.0, 8.5, 9.0]),
+        ([1.0, 2.0, 0.0], 9.0, [1.0, 3.0, 9.0]),
         ([0.0, 0.0], 1.0, [0.5, 1.0]),
-        ([5.0, 0.0], 2.0, [2.0, 2.0]),
+        ([0.0, 0.0], 0.6, [0.3, 0.6]),
+        ([5.0, 0.0], 2.0, [1.5, 2.0]),
         ([], 9.0, []),
     ],
 )
-def test_shares_of_the_time_to_stop(wishes: list[float], all_s: float, ends: list[float]) -> None:
+def test_how_the_time_is_divided(wishes: list[float], all_s: float, ends: list[float]) -> None:
     assert deadlines(wishes, all_s) == pytest.approx(ends)
 
 

@@ -9,8 +9,8 @@ trap 'rm -rf "$out"' EXIT
 
 mapfile -t protos < <(cd proto && find . -name '*.proto' | sort | sed 's#^\./##')
 PATH="$bin:$PATH" "$python" -m grpc_tools.protoc -I proto \
-    --python_out="$out" --grpc_python_out="$out" --mypy_out="$out" --mypy_grpc_out="$out" \
-    "${protos[@]}" 2>/dev/null
+    --python_out="$out" --grpc_python_out="$out" --mypy_out="quiet:$out" --mypy_grpc_out="quiet:$out" \
+    "${protos[@]}"
 find "$out/cohabit" -type d -exec touch {}/__init__.py \;
 
 if [ "${1:-}" = --check ]; then

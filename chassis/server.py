@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +51,10 @@ class Server:
     # Quoted: by the time these are evaluated, the names are the fields of this class.
     grpc: "grpc.aio.Server" = field(init=False)
     health: "health.aio.HealthServicer" = field(init=False)
+    leaving: list[Callable[[], None]] = field(init=False, default_factory=list)
+    """Called when the server begins to stop: streams that would never end should end now."""
     closing: AsyncExitStack = field(init=False, default_factory=AsyncExitStack)
+    """Closed when no call runs any more."""
 
     def __post_init__(self) -> None:
         self.grpc = grpc.aio.server(interceptors=[CallInterceptor()], options=_OPTIONS)
@@ -89,6 +92,8 @@ class Server:
     async def stop(self) -> None:
         """Refuse new calls, let running ones finish within `drain_s`, close what was opened."""
         await self.health.enter_graceful_shutdown()
+        for leave in self.leaving:
+            leave()
         await self.grpc.stop(self.drain_s)
         await self.closing.aclose()
 

@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class Fallen(Exception):
-    """This watcher let too much pile up; it must watch anew and take a fresh snapshot."""
+    """This watcher let too much pile up, or the publisher is closing: watch anew."""
 
 
 class Subscription(Generic[T]):
     """What one watcher has yet to read."""
 
     def __init__(self, most: int) -> None:
-        self._queue: asyncio.Queue[T] = asyncio.Queue(most)
+        self._queue: asyncio.Queue[T | None] = asyncio.Queue(most)
         self._fallen = False
 
     def offer(self, item: T) -> None:
@@ -26,15 +26,24 @@ class Subscription(Generic[T]):
         except asyncio.QueueFull:
             self._fallen = True
 
+    def fall(self) -> None:
+        """Let the watcher read no more, and wake it if it waits."""
+        self._fallen = True
+        if self._queue.empty():
+            self._queue.put_nowait(None)
+
     async def next(self, timeout_s: float) -> T | None:
         """The next item; None when nothing came within `timeout_s`. Raises Fallen."""
         if self._fallen:
             raise Fallen
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._queue.get()
+                item = await self._queue.get()
         except TimeoutError:
             return None
+        if item is None:
+            raise Fallen
+        return item
 
 
 class Broadcast(Generic[T]):
@@ -43,16 +52,25 @@ class Broadcast(Generic[T]):
     def __init__(self, most_queued: int = 4096) -> None:
         self._most = most_queued
         self._watchers: set[Subscription[T]] = set()
+        self._closed = False
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription[T]]:
         """Receive what is published from now until the end of the block."""
         watcher: Subscription[T] = Subscription(self._most)
+        if self._closed:
+            watcher.fall()
         self._watchers.add(watcher)
         try:
             yield watcher
         finally:
             self._watchers.discard(watcher)
+
+    def close(self) -> None:
+        """Let every watcher go, and those to come at once."""
+        self._closed = True
+        for watcher in self._watchers:
+            watcher.fall()
 
     def publish(self, item: T) -> None:
         """Hand `item` to everyone who watches."""

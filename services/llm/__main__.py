@@ -41,6 +41,7 @@ async def start(context: Context[LlmConfig]) -> None:
         service_name(llm_pb2, "LanguageModelService"),
     )
     server = Server(names, drain_s=2.0)
+    server.leaving.append(host.events.close)
     for closing in (leases.close, scheduler.close, counter.close, host.close):
         server.closing.push_async_callback(closing)
     models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)

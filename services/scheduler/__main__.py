@@ -21,7 +21,8 @@ async def start(context: Context[SchedulerConfig]) -> None:
     core = SchedulerCore(own.permits, lane_table(own), own.queue_limit, use_within_ms)
     workers = [Worker(name, house.address_of(name)) for name in own.workers]
     shell = SchedulerShell(core, Broker(house.address_of("broker")), workers)
-    server = Server((service_name(scheduler_pb2, "SchedulerService"),), drain_s=2.0)
+    # Running requests do not need us, and waiting ones come back with their tokens: no long drain.
+    server = Server((service_name(scheduler_pb2, "SchedulerService"),), drain_s=0.2)
     server.closing.push_async_callback(shell.close)
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(
         SchedulerServicer(

@@ -99,8 +99,9 @@ class SchedulerShell:
             self._perform(self.core.leave(steady_ms(), request.permit_id))
 
     def models(self) -> list[models_pb2.Model]:
-        """Every model that was reported, ordered by key."""
-        merged = {key: m for models in self._models.values() for key, m in models.items()}
+        """The models of every service that answers, ordered by key."""
+        answering = [models for name, models in self._models.items() if name not in self.lost]
+        merged = {key: model for models in answering for key, model in models.items()}
         return [merged[key] for key in sorted(merged)]
 
     async def unload(self, key: str, drain_ms: int, *, force: bool) -> None:

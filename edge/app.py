@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
@@ -26,6 +27,7 @@ from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.chat import ChatEndpoint, Door
 from edge.config import EdgeConfig
+from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
 from edge.sse import Patience
 from edge.tier import TIERS, TierRule
 
@@ -55,10 +57,18 @@ async def open_app(config: EdgeConfig, scheduler_address: str) -> AsyncIterator[
 
 def routes(chat: ASGIApp, catalog: Catalog) -> FastAPI:
     """All routes, with every error in one envelope."""
-    app = FastAPI(title="Cohabit", version=_VERSION, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        openapi_url=OPENAPI_PATH,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_own_name,
+    )
     app.router.routes.append(_RawRoute(openapi.CHAT_PATH, chat, methods=["POST"]))
     _add_models(app, catalog)
     _add_probes(app, catalog)
+    _add_welcome(app)
+    add_docs(app)
     app.add_exception_handler(Fault, errors.on_fault)
     app.add_exception_handler(HTTPException, _NoRoute(app))
     app.add_exception_handler(Exception, errors.on_bug)
@@ -77,31 +87,72 @@ class _RawRoute(Route):
         return match, child
 
 
+def _own_name(route: APIRoute) -> str:
+    return route.name
+
+
 def _add_models(app: FastAPI, catalog: Catalog) -> None:
-    @app.get("/v1/models", tags=["models"], responses=openapi.answer(ModelList, "All models."))
+    @app.get(
+        "/v1/models",
+        tags=["models"],
+        summary="List the models",
+        responses=openapi.answers(ModelList, "Every model that can be asked for.", 503),
+    )
     async def list_models() -> Response:
         return _json(await catalog.models())
 
     @app.get(
-        "/v1/models/{name:path}", tags=["models"], responses=openapi.answer(ModelObject, "It.")
+        "/v1/models/{name:path}",
+        tags=["models"],
+        summary="Look at one model",
+        responses=openapi.answers(ModelObject, "The model.", 404, 503),
     )
     async def get_model(name: str) -> Response:
         return _json(await catalog.model(name))
 
 
 def _add_probes(app: FastAPI, catalog: Catalog) -> None:
-    @app.get("/health", tags=["probes"], responses=openapi.answer(Health, "Alive."))
+    @app.get(
+        "/health",
+        tags=["probes"],
+        summary="Ask whether the edge is alive",
+        responses=openapi.answers(Health, "Alive; `reason` says what is amiss elsewhere."),
+    )
     async def health() -> Response:
         return _json(await catalog.health())
 
-    @app.get("/readyz", tags=["probes"], responses=openapi.answer(Health, "Requests are served."))
+    @app.get(
+        "/readyz",
+        tags=["probes"],
+        summary="Ask whether requests are served",
+        responses=openapi.answers(Health, "Requests are served.", 503),
+    )
     async def readyz() -> Response:
         await catalog.ready()
         return _json(Health("ok"))
 
-    @app.get("/metrics", tags=["probes"])
+    @app.get(
+        "/metrics",
+        tags=["probes"],
+        summary="Read the metrics",
+        response_class=PlainTextResponse,
+        response_description="In Prometheus' text format.",
+    )
     async def metrics() -> Response:
         return Response(generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _add_welcome(app: FastAPI) -> None:
+    welcome = openapi.Welcome(version=_VERSION, docs=DOCS_PATH, openapi=OPENAPI_PATH)
+
+    @app.get(
+        "/",
+        tags=["docs"],
+        summary="See what this is",
+        responses=openapi.answers(openapi.Welcome, "Where the documentation is."),
+    )
+    async def root() -> Response:
+        return _json(welcome)
 
 
 def _json(value: Any) -> Response:
@@ -118,7 +169,13 @@ class _Documented:
     def __call__(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self._document is None:
-            known = get_openapi(title="Cohabit", version=_VERSION, routes=self._app.routes)
+            known = get_openapi(
+                title="Cohabit",
+                version=_VERSION,
+                description=openapi.DESCRIPTION,
+                routes=self._app.routes,
+                tags=openapi.TAGS,
+            )
             self._document = openapi.complete(known)
         return self._document
 
@@ -143,5 +200,5 @@ class _NoRoute:
         return errors.response(Fault(Reason.ROUTE_NOT_FOUND, message))
 
     def _paths(self) -> list[str]:
-        shown = (openapi.CHAT_PATH, *self._app.openapi()["paths"], "/openapi.json", "/docs")
+        shown = (openapi.CHAT_PATH, *self._app.openapi()["paths"], OPENAPI_PATH, DOCS_PATH)
         return list(dict.fromkeys(shown))

@@ -1,6 +1,6 @@
 """/openapi.json made true: the schemas come from the structs that decode and encode the bodies."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,8 +11,31 @@ from edge.errors import ErrorEnvelope
 from edge.tier import HEADER, TIERS
 
 CHAT_PATH = "/v1/chat/completions"
+DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI.
 
-_TYPES = (ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health)
+A model is loaded when it is first asked for; requests wait their turn by tier, which the header
+`x-cohabit-tier` names. Every answer that is an error has the same body: `message` is for people,
+`code` for machines, and `retry-after` is set where waiting helps. No key is needed. A field that
+is not supported is refused by name.
+"""
+TAGS = [
+    {"name": "chat", "description": "Conversations, in OpenAI's dialect."},
+    {"name": "models", "description": "What can be asked for."},
+    {"name": "probes", "description": "For whoever watches over the house."},
+    {"name": "docs", "description": "Where to read on."},
+]
+
+
+class Welcome(msgspec.Struct):
+    """What there is here, for who asks without a path."""
+
+    version: str
+    docs: str
+    openapi: str
+    service: Literal["cohabit"] = "cohabit"
+
+
+_TYPES = (ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome)
 _REF = "#/components/schemas/{name}"
 _FAILURES = {
     "400": "The request is wrong; `param` names the field.",
@@ -28,9 +51,12 @@ def ref(kind: type) -> dict[str, str]:
     return {"$ref": _REF.format(name=kind.__name__)}
 
 
-def answer(kind: type, description: str) -> dict[int | str, dict[str, Any]]:
-    """A route's `responses` when it answers 200 with `kind`."""
-    return {200: _json(kind, description)}
+def answers(kind: type, description: str, *failures: int) -> dict[int | str, dict[str, Any]]:
+    """A route's `responses` when it answers 200 with `kind`, or one of `failures`."""
+    told: dict[int | str, dict[str, Any]] = {200: _json(kind, description)}
+    for status in failures:
+        told[status] = _json(ErrorEnvelope, _FAILURES[str(status)])
+    return told
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -231,13 +232,54 @@ async def test_open_requests_are_bounded(tmp_path: Path) -> None:
         assert (await house.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
 
 
+async def test_the_docs_page_needs_nothing_from_elsewhere(house: House) -> None:
+    page = await house.http.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "//" not in page.text
+    loaded = dict.fromkeys(re.findall(r'(?:src|href)="(?!data:)([^"]+)"', page.text))
+    types = [(await house.http.get(f"/{path}")).headers["content-type"] for path in loaded]
+    assert types == ["text/css; charset=utf-8", "text/javascript; charset=utf-8"]
+    (document,) = re.findall(r"url: '([^']+)'", page.text)
+    assert (await house.http.get(f"/{document}")).json()["info"]["title"] == "Cohabit"
+
+
+async def test_the_root_says_where_to_read_on(house: House) -> None:
+    said = (await house.http.get("/")).json()
+    assert said["service"] == "cohabit"
+    for key in ("docs", "openapi"):
+        assert (await house.http.get(said[key])).status_code == 200
+
+
+async def test_the_document_tells_the_truth_of_every_route(house: House) -> None:
+    document = (await house.http.get("/openapi.json")).json()
+    assert document["info"]["description"]
+    told = {
+        path: {status: sorted(answer["content"]) for status, answer in said["responses"].items()}
+        for path, ((_, said),) in ((p, o.items()) for p, o in document["paths"].items())
+        if path != "/v1/chat/completions"
+    }
+    json_only = ["application/json"]
+    assert told == {
+        "/": {"200": json_only},
+        "/health": {"200": json_only},
+        "/metrics": {"200": ["text/plain"]},
+        "/readyz": {"200": json_only, "503": json_only},
+        "/v1/models": {"200": json_only, "503": json_only},
+        "/v1/models/{name}": {"200": json_only, "404": json_only, "503": json_only},
+    }
+    operations = [said for path in document["paths"].values() for said in path.values()]
+    assert all(" " in said["summary"] for said in operations)
+    assert len({said["operationId"] for said in operations}) == len(operations)
+    refs = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
+    assert refs <= set(document["components"]["schemas"])
+
+
 async def test_docs_and_metrics(house: House) -> None:
     document = (await house.http.get("/openapi.json")).json()
     body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]
     assert body["content"]["application/json"]["schema"]["$ref"].endswith("/ChatBody")
     assert "temperature" in document["components"]["schemas"]["ChatBody"]["properties"]
     assert "HTTPValidationError" not in json.dumps(document)
-    assert "swagger" in (await house.http.get("/docs")).text
     await house.http.get("/v1/models/smol")
     await house.lines({**CHAT, "stream": True})
     metrics = (await house.http.get("/metrics")).text

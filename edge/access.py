@@ -13,16 +13,22 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis import log
+from chassis.errors import Reason
 from edge import errors
 
 REQUEST_ID_HEADER = b"x-request-id"
 _MOST_ID_CHARS = 128
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _CLIENT_GONE = 499
+_OK = "ok"
 _PROBES = {"/readyz", "/health", "/metrics"}
 """Asked every few seconds by whoever watches; their lines would bury the others."""
 
-REQUESTS = Counter("cohabit_http_requests_total", "Finished HTTP requests.", ["route", "status"])
+REQUESTS = Counter(
+    "cohabit_http_requests_total",
+    "Finished HTTP requests. The outcome is ok or a reason; a stream may fail after status 200.",
+    ["route", "status", "outcome"],
+)
 SECONDS = Histogram(
     "cohabit_http_request_seconds",
     "Duration of HTTP requests, to the last byte.",
@@ -51,6 +57,7 @@ class Access:
             return
         request = _Request(scope, send)
         log.request_id.set(request.id)
+        errors.failure.set(None)
         OPEN.inc()
         try:
             await self._app(scope, receive, request.send)
@@ -61,6 +68,7 @@ class Access:
             raise
         except Exception as error:
             # The application has answered it already (or the stream is cut: nothing more to say).
+            errors.failure.set(Reason.INTERNAL)
             log.get().error("bug", exc_info=error)
         finally:
             OPEN.dec()
@@ -105,7 +113,7 @@ class _Request:
     def count(self) -> None:
         """Tell Prometheus."""
         route = self._route()
-        REQUESTS.labels(route, str(self._outcome())).inc()
+        REQUESTS.labels(route, str(self._ended_with()), self._outcome()).inc()
         SECONDS.labels(route).observe(time.monotonic() - self._began)
         if self._first_event_s is not None:
             FIRST_EVENT_SECONDS.observe(self._first_event_s)
@@ -120,15 +128,20 @@ class _Request:
             "request",
             method=self._scope["method"],
             route=route,
-            status=self._outcome(),
+            status=self._ended_with(),
             ms=round((time.monotonic() - self._began) * 1000, 1),
+            outcome=self._outcome(),
             bytes=self._bytes,
             **told,
         )
 
-    def _outcome(self) -> int:
+    def _ended_with(self) -> int:
         # A stream that was cut short began with 200; what ended it was its client.
         return self._status if self._done else _CLIENT_GONE
+
+    def _outcome(self) -> str:
+        # The status alone would count as served what failed after the headers of its stream.
+        return errors.failure.get() or (_OK if self._done else Reason.CANCELLED)
 
     def _route(self) -> str:
         # The template, never the path: paths are without bound and may hold what callers typed.

@@ -8,6 +8,7 @@ which retry 409, 429 and 5xx by themselves, not to.
 """
 
 import math
+from contextvars import ContextVar
 
 import msgspec
 from starlette.requests import Request
@@ -23,6 +24,10 @@ _PARAMS = {
     Reason.MODEL_NOT_FOUND: "model",
     Reason.CONTEXT_LENGTH_EXCEEDED: "messages",
 }
+
+
+failure: ContextVar[Reason | None] = ContextVar("failure", default=None)
+"""How the request being served by the current task failed, for the access layer."""
 
 
 class ErrorDetail(msgspec.Struct):
@@ -69,8 +74,15 @@ def envelope(fault: Fault) -> bytes:
     )
 
 
+def event(fault: Fault) -> bytes:
+    """The server-sent event that tells of `fault` after the headers."""
+    failure.set(fault.reason)
+    return b"data: " + envelope(fault) + b"\n\n"
+
+
 def response(fault: Fault) -> Response:
     """The whole HTTP answer that tells of `fault`."""
+    failure.set(fault.reason)
     status = fault.row.http
     headers = {}
     if fault.retry_after_s is not None:

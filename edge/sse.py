@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Send
 
-from chassis.errors import Fault
+from chassis.errors import Fault, Reason
 from edge import errors
 from edge.disconnect import ClientGone, while_connected
 
@@ -60,6 +60,7 @@ async def stream_events(source: Source, patience: Patience, receive: Receive, se
             await pen.fail(fault)
     except asyncio.CancelledError:
         if pen.stalled and pen.task.uncancel() == 0:
+            errors.failure.set(Reason.SLOW_READER)
             return
         if pen.began and not pen.stalled:
             await pen.fail(errors.stopping())
@@ -113,7 +114,7 @@ class _Pen:
 
     async def fail(self, fault: Fault) -> None:
         """End the stream with an error event."""
-        await self.write(b"data: " + errors.envelope(fault) + b"\n\n", more=False)
+        await self.write(errors.event(fault), more=False)
 
     def close(self) -> None:
         """Stop the timer."""

@@ -283,8 +283,9 @@ async def test_docs_and_metrics(house: House) -> None:
     await house.http.get("/v1/models/smol")
     await house.lines({**CHAT, "stream": True})
     metrics = (await house.http.get("/metrics")).text
-    assert 'cohabit_http_requests_total{route="/v1/chat/completions",status="200"}' in metrics
-    assert 'cohabit_http_requests_total{route="/v1/models/{name:path}",status="200"}' in metrics
+    for route in ("/v1/chat/completions", "/v1/models/{name:path}"):
+        labels = f'{{outcome="ok",route="{route}",status="200"}}'
+        assert f"cohabit_http_requests_total{labels}" in metrics
 
 
 async def test_a_bug_is_answered_tamely(house: House) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import openai
 import pytest
+import structlog
+from prometheus_client import REGISTRY
 
 from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason
@@ -48,6 +50,26 @@ async def test_a_failure_in_the_middle_is_never_a_clean_end(house: House, script
     assert "data: [DONE]" not in lines
     with pytest.raises(openai.InternalServerError):
         await house.openai.chat.completions.create(**CHAT)
+
+
+def requests_counted(outcome: str) -> float:
+    labels = {"route": "/v1/chat/completions", "status": "200", "outcome": outcome}
+    return REGISTRY.get_sample_value("cohabit_http_requests_total", labels) or 0.0
+
+
+async def test_a_failure_in_the_middle_is_neither_logged_nor_counted_as_served(
+    house: House,
+) -> None:
+    before = {outcome: requests_counted(outcome) for outcome in ("ok", "engine_crashed")}
+    house.peers.generate = breaks
+    with structlog.testing.capture_logs() as told:
+        await house.lines({**CHAT, "stream": True})
+        house.peers.generate = house.peers.says_hello
+        await house.lines({**CHAT, "stream": True})
+        await house.http.get("/v1/nothing")
+    said = [(line["status"], line["outcome"]) for line in told if line["event"] == "request"]
+    assert said == [(200, "engine_crashed"), (200, "ok"), (404, "route_not_found")]
+    assert {o: requests_counted(o) - before[o] for o in before} == {"ok": 1, "engine_crashed": 1}
 
 
 async def test_a_lost_engine_is_an_error_event(house: House) -> None:

@@ -3,12 +3,16 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import httpx
 import msgspec
 import typer
 
+from chassis.config import ConfigError
+from chassis.config import fail as config_fail
+from cli import house
 from cli.console import Refused, error, note, printable
 
 URL_ENV = "COHABIT_URL"
@@ -179,26 +183,44 @@ def _unreachable(client: httpx.Client, failure: httpx.HTTPError) -> Refused:
     )
 
 
-def _default_url() -> str:
-    return os.environ.get(URL_ENV, DEFAULT_URL)
+def _base_url(url: str | None, config_path: Path | None) -> str:
+    """`url`, else $COHABIT_URL, else where the configured edge listens, else the usual place."""
+    given = url or os.environ.get(URL_ENV)
+    try:
+        return (given or house.configured_edge_url(config_path) or DEFAULT_URL).rstrip("/")
+    except ConfigError as problem:
+        config_fail(problem)
+
+
+def _piped() -> str | None:
+    """What is piped in; None on a terminal."""
+    return None if sys.stdin.isatty() else sys.stdin.read(_STDIN_CHARS)
 
 
 def command(
-    model: Annotated[str | None, typer.Argument(help="Default: the first one listed.")] = None,
     message: Annotated[
         str | None, typer.Argument(help="Ask this alone, print the answer and end.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help=f"Default: ${URL_ENV} or {DEFAULT_URL}.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Default: the first one listed.")
+    ] = None,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help=f"Default: ${URL_ENV}, else edge.listen of the configuration."),
+    ] = None,
+    config_path: Annotated[
+        Path | None, typer.Option("--config", help="cohabit.yaml to use.")
+    ] = None,
 ) -> None:
     """Chat with a model; one answer when a message is given or piped in."""
     start: list[Message] = [{"role": "system", "content": system}] if system else []
-    if message is None and not sys.stdin.isatty():
-        message = sys.stdin.read(_STDIN_CHARS)
-    base = (url or _default_url()).rstrip("/")
-    with httpx.Client(base_url=base, timeout=_TIMEOUT) as client:
+    asked = _piped() if message is None else message
+    if asked is not None and not asked.strip():
+        raise Refused('The message is empty; give one, e.g. `cohabit chat "Say hi"`.')
+    with httpx.Client(base_url=_base_url(url, config_path), timeout=_TIMEOUT) as client:
         chosen = model or first_model(client)
-        if message is None:
+        if asked is None:
             converse(client, chosen, start)
         else:
-            one_shot(client, chosen, [*start, {"role": "user", "content": message}])
+            one_shot(client, chosen, [*start, {"role": "user", "content": asked}])

@@ -4,6 +4,8 @@ Section types belong to their services and are imported when they are needed, so
 pull` and `cohabit --help` pay for none of them.
 """
 
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,10 @@ from chassis import config
 from cli.health import GRPC_SERVICES
 
 S = TypeVar("S", bound=config.Section)
+
+USUAL_FILE = Path("cohabit.yaml")
+"""The configuration, where none is named."""
+ABSENT = "is not there"
 
 
 class ModelFile(Protocol):
@@ -44,8 +50,15 @@ class Whole:
     def missing(self) -> dict[str, ModelFile]:
         """Models whose file is not there."""
         return {
-            name: model for name, model in self.models.items() if not self.file_of(model).is_file()
+            name: model
+            for name, model in self.models.items()
+            if trouble_with(self.file_of(model)) == ABSENT
         }
+
+    def troubles(self) -> dict[str, str]:
+        """Models whose file cannot be used, and why."""
+        found = {name: trouble_with(self.file_of(model)) for name, model in self.models.items()}
+        return {name: trouble for name, trouble in found.items() if trouble is not None}
 
     def file_of(self, model: ModelFile) -> Path:
         """Where the model's file belongs."""
@@ -76,6 +89,43 @@ def load(path: Path | None) -> Whole:
     if llm is None or edge is None or wrong:
         raise config.ConfigError("\n".join(wrong))
     return Whole(document.path, document.house(), edge_url(edge.listen), llm.models)
+
+
+def model_named(document: config.Document, name: str) -> ModelFile | None:
+    """The configured model `name`; None if there is none. Raises ConfigError."""
+    llm = document.data.get("llm")
+    models = llm.get("models") if isinstance(llm, Mapping) else None
+    if not isinstance(models, Mapping) or name not in models:
+        return None
+    from services.llm.config import LlmConfig  # noqa: PLC0415 - only who names a model needs it
+
+    return document.section("llm", LlmConfig).models[name]
+
+
+def configured_edge_url(path: Path | None) -> str | None:
+    """Where the edge of the configuration is reached; None without one. Raises ConfigError."""
+    try:
+        document = config.load(path)
+    except config.ConfigError:
+        if path is None and config.CONFIG_ENV not in os.environ and not USUAL_FILE.exists():
+            return None
+        raise
+    from edge.config import EdgeConfig  # noqa: PLC0415
+
+    return edge_url(document.section("edge", EdgeConfig).listen)
+
+
+def trouble_with(path: Path) -> str | None:
+    """Why the file cannot be read, to follow its path in a sentence; None if it can."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return "is no file"
+        with path.open("rb"):
+            return None
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def edge_url(listen: str) -> str:

@@ -1,6 +1,7 @@
 """The `cohabit` command: its subcommands, and how it fails."""
 
 from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -9,7 +10,6 @@ from cli.console import Refused, fail
 
 app = typer.Typer(
     name="cohabit",
-    help="Many models living on one GPU: start the house, look at it, talk to it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -19,6 +19,24 @@ app.command("up")(up.command)
 app.command("status")(status.command)
 app.command("pull")(pull.command)
 app.command("chat")(chat.command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Many models living on one GPU: start the house, look at it, talk to it."""
 
 
 @app.command("version")

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner, Result
 
 from cli import chat
 from cli.console import Refused
+from cli.main import app
 
 URL = "http://edge"
 Reply = Callable[[httpx.Request], httpx.Response]
@@ -115,3 +118,75 @@ def test_a_failed_answer_does_not_stay_in_the_conversation(
     chat.converse(client(reply), "m", [])
     assert sizes == [1, 1]
     assert "Busy." in capsys.readouterr().err
+
+
+class Edge:
+    """Stands where every client of the command connects, and remembers what was asked where."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        original = httpx.Client
+
+        def opened(base_url: str, timeout: object) -> httpx.Client:
+            return original(base_url=base_url, transport=httpx.MockTransport(self.reply))
+
+        monkeypatch.setattr(httpx, "Client", opened)
+
+    def reply(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "first"}]})
+        body = json.loads(request.content)
+        where = str(request.url).removesuffix("/v1/chat/completions")
+        self.asked.append((where, body["model"], body["messages"][-1]["content"]))
+        return stream(delta("ok"), "data: [DONE]")
+
+
+@pytest.fixture
+def edge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Edge:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COHABIT_CONFIG", raising=False)
+    monkeypatch.delenv(chat.URL_ENV, raising=False)
+    return Edge(monkeypatch)
+
+
+def run(*arguments: str, piped: str = "") -> Result:
+    return CliRunner().invoke(app, ["chat", *arguments], input=piped)
+
+
+def test_the_message_comes_first_and_the_model_is_an_option(edge: Edge) -> None:
+    assert run("Say hi").output == "ok\n"
+    run("Say hi", "-m", "second")
+    run("--model", "third", piped="a question")
+    assert edge.asked == [
+        (chat.DEFAULT_URL, "first", "Say hi"),
+        (chat.DEFAULT_URL, "second", "Say hi"),
+        (chat.DEFAULT_URL, "third", "a question"),
+    ]
+
+
+@pytest.mark.parametrize(("argument", "piped"), [((), ""), ((), " \n"), (("",), "")])
+def test_an_empty_message_is_refused(edge: Edge, argument: tuple[str, ...], piped: str) -> None:
+    problem = run(*argument, piped=piped).exception
+    assert isinstance(problem, Refused)
+    assert str(problem).startswith("The message is empty; give one")
+    assert edge.asked == []
+
+
+def test_the_url_is_looked_for_in_order(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("other.yaml").write_text("edge: {listen: '127.0.0.1:7002'}")
+    run("hi")
+    Path("cohabit.yaml").write_text("edge: {listen: '127.0.0.1:7001'}")
+    run("hi")
+    run("hi", "--config", "other.yaml")
+    monkeypatch.setenv(chat.URL_ENV, "http://127.0.0.1:7003/")
+    run("hi")
+    run("hi", "--url", "http://127.0.0.1:7004")
+    ports = [where.rpartition(":")[2] for where, _, _ in edge.asked]
+    assert ports == ["8080", "7001", "7002", "7003", "7004"]
+
+
+def test_a_wrong_configuration_is_said_and_not_passed_over(edge: Edge) -> None:
+    Path("cohabit.yaml").write_text("edge: {lissen: x}")
+    for arguments in (("hi",), ("hi", "--config", "none.yaml")):
+        assert run(*arguments).exit_code == 2
+    assert edge.asked == []

@@ -44,7 +44,9 @@ def test_subcommands_describe_their_options(command: str, option: str) -> None:
 
 
 def test_version_is_the_distribution_s() -> None:
-    assert CliRunner().invoke(app, ["version"]).output.strip().count(".") == 2
+    said = CliRunner().invoke(app, ["version"]).output
+    assert said.strip().count(".") == 2
+    assert CliRunner().invoke(app, ["--version"]).output == said
 
 
 def test_room_is_asked_for_with_a_margin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

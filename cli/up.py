@@ -20,13 +20,15 @@ from cli.console import note
 from cli.health import GRPC_SERVICES, Health, until_serving
 from cli.launcher import OWN, Launcher, Spec
 from cli.lines import Screen
-from cli.pull import pull
+from cli.pull import pull_model
 from cli.runlock import run_lock
 
 READY_S = 60.0
 """How long the house may take until everything answers."""
 EDGE_STOP_S = 5.0
 """The edge, which stops first, may finish answers as long as it drains; the others are quick."""
+QUESTION = "What is the capital of France? Answer in one sentence."
+"""One that a small model gets right."""
 _LOG_ENV = "COHABIT_LOG"
 
 
@@ -56,8 +58,7 @@ def pull_models(whole: house.Whole) -> None:
         if model.source is None:
             continue
         note(f"Model {name}: pulling {model.source}")
-        base = whole.path.parent
-        done = pull(model.source, whole.house.models_dir, str(model.path), base=base)
+        done = pull_model(name, model, whole.house.models_dir, whole.path.parent)
         note(f"Model {name}: {done.path}, sha256 {done.sha256}")
 
 
@@ -88,37 +89,51 @@ def run(whole: house.Whole) -> int:
         return await Launcher(programs, env, screen).run(lambda: announce(whole, screen))
 
     try:
-        for name, model in whole.missing().items():
-            screen.line(OWN, missing_note(name, whole.file_of(model), model.source))
         return asyncio.run(main())
     finally:
         screen.close()
-
-
-def missing_note(name: str, path: Path, source: str | None) -> str:
-    """What to do about a model without a file."""
-    remedy = "`cohabit up --pull` gets it" if source else "put it there, or name a `source`"
-    return f"model {name} has no file at {path}; {remedy}"
 
 
 async def announce(whole: house.Whole, screen: Screen, deadline_s: float = READY_S) -> None:
     """Say once that the house is up, or what of it is not after `deadline_s`."""
     seen = await until_serving(whole.addresses, whole.edge_url, deadline_s)
     if all(health.serving for health in seen):
-        screen.page("\n".join(banner(seen, whole.edge_url, next(iter(whole.models), None))))
+        screen.page("\n".join(banner(seen, whole)))
         return
     for line in complaint(seen, deadline_s):
         screen.line(OWN, line)
 
 
-def banner(seen: list[Health], url: str, model: str | None) -> list[str]:
-    """The house is up: who listens where, and a request that works."""
+def banner(seen: list[Health], whole: house.Whole) -> list[str]:
+    """The house is up: who listens where, what models lack, and a request that works."""
     width = max(len(health.name) for health in seen)
     table = [f"  {health.name:<{width}}  {health.address}" for health in seen]
+    troubles = whole.troubles()
     lines = ["Cohabit is up.", *table]
-    if model is not None:
-        lines += ["Try:", f"  {curl(url, model)}"]
+    lines += [remedy(whole, name, trouble) for name, trouble in troubles.items()]
+    usable = next((name for name in whole.models if name not in troubles), None)
+    if usable is not None:
+        lines += ["Try:", f"  {curl(whole.edge_url, usable)}"]
     return lines
+
+
+def remedy(whole: house.Whole, name: str, trouble: str) -> str:
+    """What to do about a model whose file cannot be used; the house then takes it as it is."""
+    model = whole.models[name]
+    if trouble != house.ABSENT:
+        advice = "mend that, or correct its `path`"
+    elif model.source:
+        advice = f"get it with `{_pull_line(whole.path, name)}`"
+    else:
+        advice = "put it there, or name its `source` in the configuration"
+    return f"Model {name}: {whole.file_of(model)} {trouble}; {advice}."
+
+
+def _pull_line(config_path: Path, name: str) -> str:
+    words = ["cohabit", "pull", name]
+    if config_path != house.USUAL_FILE.absolute():
+        words += ["--config", str(config_path)]
+    return shlex.join(words)
 
 
 def complaint(seen: list[Health], deadline_s: float) -> list[str]:
@@ -133,6 +148,10 @@ def complaint(seen: list[Health], deadline_s: float) -> list[str]:
 
 def curl(url: str, model: str) -> str:
     """A command that asks `model` something; to be pasted into a shell."""
-    body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": QUESTION}],
+        "temperature": 0,
+    }
     said = shlex.quote(json.dumps(body, separators=(",", ":")))
     return f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d {said}"

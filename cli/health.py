@@ -15,6 +15,7 @@ from chassis.channel import open_channel
 from cli.console import printable
 
 GRPC_SERVICES = ("broker", "scheduler", "llm")
+DOWN = "is down"
 _POLL = Backoff(first_s=0.1, factor=1.3, most_s=1.0)
 
 
@@ -36,7 +37,7 @@ async def grpc_health(name: str, address: str, timeout_s: float = 2.0) -> Health
             answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             slow = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            return Health(name, address, False, "does not answer in time" if slow else "is down")
+            return Health(name, address, False, "does not answer in time" if slow else DOWN)
     serving = answer.status == health_pb2.HealthCheckResponse.SERVING
     return Health(name, address, serving, "" if serving else "is not ready to serve")
 
@@ -49,7 +50,7 @@ async def edge_health(url: str, timeout_s: float = 2.0) -> Health:
             answer = await client.get(f"{url}/readyz")
         except httpx.HTTPError as error:
             slow = isinstance(error, httpx.TimeoutException)
-            return Health("edge", url, False, "does not answer in time" if slow else "is down")
+            return Health("edge", url, False, "does not answer in time" if slow else DOWN)
     ready = answer.status_code == httpx.codes.OK
     return Health("edge", url, ready, "" if ready else _why_not(answer))
 

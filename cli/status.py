@@ -18,7 +18,7 @@ def command(
     ] = None,
     json_wanted: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Show what runs, what waits and who holds memory; exit 1 when something is down."""
+    """Show what runs, what waits and who holds memory; exit 1 when something is down or failed."""
     try:
         whole = house.load(config_path)
     except ConfigError as error:

@@ -1,9 +1,10 @@
 """The answers of `cohabit status` as aligned tables, for people."""
 
+import re
 import time
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,25 +17,47 @@ from cohabit.models.v1 import models_pb2
 _STYLES = {"READY": "green", "FAILED": "red", "LOADING": "yellow", "DRAINING": "yellow"}
 _NARROWEST = 100
 """Columns of the page where there is no terminal to ask."""
+_FILL = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+"""Spaces at the end of a line, and the colours that end with them."""
 
 
 def show(answers: Answers) -> None:
     """Print everything that is known; colour on a terminal alone."""
+    if answers.nothing_runs:
+        print("Nothing runs here; start it with `cohabit up`.")
+        return
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(console.width, _NARROWEST))
-    for table in (
+    print("\n\n".join(_rendered(console, section) for section in _sections(answers)))
+
+
+def _sections(answers: Answers) -> list[RenderableType]:
+    tables = (
         _services(answers),
         _permits(answers),
         _tiers(answers),
         _models(answers),
         _devices(answers),
         _leases(answers),
-    ):
-        if table is not None:
-            console.print(table)
-    for problem in answers.silent:
-        console.print(Text(problem, style="red"))
+    )
+    shown = [_or_none(table) for table in tables if table is not None]
+    problems = Text("\n".join(map(printable, answers.silent)), "red")
+    return [*shown, problems] if problems else shown
+
+
+def _or_none(table: Table) -> RenderableType:
+    """A table without rows would be a heading over nothing, which could mean anything."""
+    if table.row_count or table.title is None:
+        return table
+    return Group(Text(str(table.title), "bold"), "none")
+
+
+def _rendered(console: Console, section: RenderableType) -> str:
+    """The section as text; rich fills its lines up with spaces, which are taken off again."""
+    with console.capture() as capture:
+        console.print(section)
+    return _FILL.sub(r"\1", capture.get()).rstrip("\n")
 
 
 def _services(answers: Answers) -> Table:

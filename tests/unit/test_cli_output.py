@@ -1,23 +1,26 @@
 """What the command prints: help, the banner, JSON for scripts, the pieces of a chat stream."""
 
 import json
+import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from cli import parts
 from cli.answers import Answers, as_json, plain
 from cli.chat import decode
 from cli.console import Refused, printable, size
-from cli.health import Health
+from cli.health import DOWN, Health
 from cli.house import Whole, edge_url
 from cli.house import load as load_whole
 from cli.main import app
-from cli.tables import show
+from cli.tables import _rendered, _sections, show
 from cli.up import QUESTION, banner, complaint, curl, specs
 from cohabit.broker.v1 import broker_pb2
 from cohabit.common.v1 import common_pb2
@@ -222,3 +225,38 @@ def test_tables_show_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ("1 of 4 permits", "smollm2", "ready", "239 MiB", "paid", "1.5 s", "is down"):
         assert words in page
     assert "\x1b" not in page
+
+
+def test_a_page_has_blank_lines_between_sections_and_no_trailing_spaces(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(replace(_answers(), leases=[], silent=["The broker is slow."]))
+    page = capsys.readouterr().out
+    assert not re.search(r"[ \t]$", page, re.MULTILINE)
+    heads = [section.splitlines()[0] for section in page.split("\n\n")]
+    assert heads[0] == "Services"
+    assert heads[2:] == ["Queues", "Models", "Devices", "Leases", "The broker is slow."]
+    assert "\nLeases\nnone\n" in page
+
+
+def test_colours_do_not_hide_trailing_spaces() -> None:
+    console = Console(force_terminal=True, width=100, color_system="standard", _environ={})
+    page = "\n".join(_rendered(console, section) for section in _sections(_answers()))
+    assert "\x1b[" in page
+    assert not re.search(r"[ \t]$", re.sub(r"\x1b\[[0-9;]*m", "", page), re.MULTILINE)
+
+
+def test_a_house_that_is_not_up_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    down = [Health(name, "x", False, DOWN) for name in ("broker", "edge")]
+    answers = Answers(down, None, None, None, None, ["The broker is silent."])
+    assert not answers.well
+    show(answers)
+    assert capsys.readouterr().out == "Nothing runs here; start it with `cohabit up`.\n"
+    assert not replace(answers, services=[*down, Health("llm", "x", True)]).nothing_runs
+
+
+def test_a_failed_model_is_not_well() -> None:
+    well = replace(_answers(), services=[Health("llm", "unix:l", True)])
+    assert json.loads(as_json(well))["ok"] is True
+    failed = models_pb2.Model(key="m", state=models_pb2.MODEL_STATE_FAILED)
+    assert json.loads(as_json(replace(well, models=[failed])))["ok"] is False

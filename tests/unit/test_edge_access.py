@@ -15,7 +15,7 @@ from edge.sse import Patience, Source, stream_events
 DEADLINE_S = 10.0
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "headers": []}
 HEAD = {"type": "http.response.start", "status": 200, "headers": []}
-QUICK = Patience(keepalive_s=5.0, stall_s=0.01)
+QUICK = Patience(keepalive_s=0.01, stall_s=0.01)
 
 
 async def connected() -> Message:

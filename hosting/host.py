@@ -125,6 +125,8 @@ class ModelHost:
     async def _begin_load(self, hosted: Hosted, lease_id: str) -> None:
         if not lease_id:
             raise _lease_required("pass the lease_id of a lease")
+        if not await self._leases.is_for(hosted.spec.key, lease_id):
+            raise _lease_required(f"there is no lease of that id for '{hosted.spec.key}'")
         if hosted.tenancy is not None and hosted.tenancy.ending_soon:
             await hosted.vacant()
         if hosted.life.state in (State.READY, State.LOADING):

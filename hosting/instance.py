@@ -57,7 +57,11 @@ class EngineHandle:
     async def spawn(cls, home: EngineHome, spec: ModelSpec, port: int | None) -> "EngineHandle":
         """Start the process. It dies with ours, whatever ends ours."""
         name = secrets.token_hex(5)
-        address = f"{home.host}:{port}" if port else f"unix:{home.run_dir}/engine-{name}.sock"
+        address = (
+            f"{home.host}:{port}"
+            if port
+            else f"unix:{home.run_dir}/{home.socket_prefix}{name}.sock"
+        )
         instance_id = f"{spec.key}-{name}"
         birth = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine))
         process = await Child.start(

@@ -42,6 +42,16 @@ class LeaseBook:
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
 
+    async def is_for(self, key: str, lease_id: str) -> bool:
+        """The lease is one for model `key` of this service. Raises Fault."""
+        holder = f"{self._service}/{key}"
+        request = pb.ListLeasesRequest(holder_prefix=holder)
+        try:
+            listed = await self._stub.ListLeases(request, timeout=_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "broker") from None
+        return any(it.lease_id == lease_id and it.holder == holder for it in listed.leases)
+
     async def release(self, lease_id: str) -> None:
         """Give a lease back; while the broker is away the lease ends by its TTL instead."""
         try:

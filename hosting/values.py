@@ -73,3 +73,13 @@ class EngineHome:
     silence_s: float = 20.0
     """An engine that has spoken once and then says nothing for this long is wedged, and killed;
     they speak every 2 s."""
+
+    @property
+    def socket_prefix(self) -> str:
+        """How the sockets of this service's engines are called in run_dir."""
+        return f"engine-{self.service}-"
+
+    def sweep(self) -> None:
+        """Remove the sockets of an earlier life's engines: they died with it."""
+        for left in self.run_dir.glob(f"{self.socket_prefix}*.sock"):
+            left.unlink(missing_ok=True)

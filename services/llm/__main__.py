@@ -32,6 +32,7 @@ async def start(context: Context[LlmConfig]) -> None:
         host=own.engine_host,
         load_timeout_s=own.load_timeout_s,
     )
+    home.sweep()
     leases = LeaseBook(house.address_of("broker"), "llm")
     files = [ModelFile(key, model, house.models_dir) for key, model in own.models.items()]
     host = ModelHost(home, files, leases)

@@ -219,7 +219,10 @@ class Engine(Protocol):
         """Requests that hold a place, and that wait for one."""
 
     def count_tokens(self, prompt: Prompt) -> int:
-        """The length of `prompt` as `generate` would see it. Raises Fault INVALID_TEMPLATE."""
+        """The length of `prompt` as `generate` would see it.
+
+        Raises Fault INVALID_TEMPLATE, and CONTEXT_LENGTH_EXCEEDED for one that cannot fit.
+        """
 
     def generate(self, prompt: Prompt, params: GenerateParams) -> AsyncGenerator[Chunk, None]:
         """Answer `prompt`. Raises Fault before the first chunk or between chunks.

@@ -46,12 +46,35 @@ class _Prompts:
             eos=self._vocabulary.eos_text,
             controls=self._vocabulary.controls(),
         )
+        self._longest_token_bytes = self._vocabulary.longest_token_bytes()
+
+    def check_fits(self, prompt: Prompt, context_tokens: int) -> None:
+        """Refuse, before any work, what is too long whatever its tokens are.
+
+        Raises Fault CONTEXT_LENGTH_EXCEEDED. A text of n bytes has at least n / (bytes of the
+        longest token) tokens; tokenising megabytes only to refuse them would hold up others.
+        """
+        at_least = _text_bytes(prompt) // self._longest_token_bytes
+        if at_least > context_tokens:
+            raise Fault(
+                Reason.CONTEXT_LENGTH_EXCEEDED,
+                f"This model's context is {context_tokens} tokens, but the prompt has more than "
+                f"{at_least}; shorten it.",
+                metadata={"context_tokens": str(context_tokens)},
+            )
 
     def tokens(self, prompt: Prompt) -> list[int]:
         """Raises Fault INVALID_TEMPLATE."""
         if isinstance(prompt, BarePrompt):
             return self._vocabulary.tokens(plain_segments(prompt.text))
         return self._vocabulary.tokens(self.template.render(prompt))
+
+
+def _text_bytes(prompt: Prompt) -> int:
+    """Bytes of text that every template keeps; at least."""
+    if isinstance(prompt, BarePrompt):
+        return len(prompt.text)
+    return sum(len(message.text) for message in prompt.messages)
 
 
 def _chars(prompt: Prompt) -> int:
@@ -66,13 +89,16 @@ def _chars(prompt: Prompt) -> int:
 class VocabularyOnly:
     """Counts tokens without weights; opening takes milliseconds. Raises Fault MODEL_FAILED."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, context_tokens: int) -> None:
         gguf_meta.read(path)
+        self._context_tokens = context_tokens
         self._prompts: _Prompts | None = _Prompts(Model(str(path), vocabulary_only=True))
 
     def count_tokens(self, prompt: Prompt) -> int:
         """As `Engine.count_tokens`."""
-        return len(_loaded(self._prompts).tokens(prompt))
+        prompts = _loaded(self._prompts)
+        prompts.check_fits(prompt, self._context_tokens)
+        return len(prompts.tokens(prompt))
 
     def close(self) -> None:
         """Free the vocabulary."""
@@ -148,7 +174,9 @@ class LlamaEngine:
 
     def count_tokens(self, prompt: Prompt) -> int:
         """See the protocol."""
-        return len(_loaded(self._prompts).tokens(prompt))
+        prompts = _loaded(self._prompts)
+        prompts.check_fits(prompt, self.facts.context_tokens)
+        return len(prompts.tokens(prompt))
 
     async def generate(self, prompt: Prompt, params: GenerateParams) -> AsyncGenerator[Chunk, None]:
         """See the protocol."""
@@ -175,9 +203,16 @@ class LlamaEngine:
 
     async def _tokens(self, prompt: Prompt) -> list[int]:
         prompts = _loaded(self._prompts)
+        prompts.check_fits(prompt, self.facts.context_tokens)
         if _chars(prompt) <= INLINE_CHARS:
             return prompts.tokens(prompt)
-        return await asyncio.to_thread(prompts.tokens, prompt)
+        work = asyncio.ensure_future(asyncio.to_thread(prompts.tokens, prompt))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled: the request is not over before its work is.
+            await asyncio.wait([work])
+            raise
 
     def _limit(self, prompt_tokens: int, params: GenerateParams) -> int:
         context = self.facts.context_tokens

@@ -156,6 +156,11 @@ class Vocabulary:
             return ""
         return (native.llama_vocab_get_text(self._handle, token) or b"").decode("utf-8", "replace")
 
+    def longest_token_bytes(self) -> int:
+        """No token stands for more text than this; looks at every token, so ask once."""
+        texts = (native.llama_vocab_get_text(self._handle, i) or b"" for i in range(self.size))
+        return max(1, *(len(text) for text in texts))
+
     def controls(self) -> list[str]:
         """The names of all control tokens; looks at every token, so ask once."""
         wanted = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN

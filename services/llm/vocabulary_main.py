@@ -18,7 +18,7 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     from services.llm.engine_llama import VocabularyOnly  # noqa: PLC0415 - heavy, and only here
 
     path, context_tokens = (process.birth.engine[name] for name in ("path", "context_tokens"))
-    vocabulary = await asyncio.to_thread(VocabularyOnly, Path(path))
+    vocabulary = await asyncio.to_thread(VocabularyOnly, Path(path), context_tokens)
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
         VocabularyServicer(vocabulary.count_tokens, context_tokens), process.server.grpc
     )

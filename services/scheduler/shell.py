@@ -203,8 +203,9 @@ class SchedulerShell:
                 await worker.load(start.model, start.lease_id)
         except Fault as fault:
             await self._return_lease(start.lease_id)
-            # A service that went away takes no blame: its waiters wait for it to come back.
-            if fault.reason is not Reason.SERVICE_UNAVAILABLE:
+            # A service that went away takes no blame: its waiters wait for it to come back. Nor
+            # does a model whose file has just changed, and with it the lease that it needs.
+            if fault.reason not in (Reason.SERVICE_UNAVAILABLE, Reason.LEASE_REQUIRED):
                 failure, retry_ms = fault.message, round((fault.retry_after_s or 1.0) * 1000)
         self._perform(self.core.load_ended(steady_ms(), start.model, failure, retry_ms))
 

@@ -59,6 +59,16 @@ async def test_a_second_load_joins_and_gives_its_lease_back(tmp_path: Path) -> N
         assert len(engine_pids()) == 1
 
 
+async def test_the_lease_of_another_is_neither_used_nor_released(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        other = await w.lease(key="other")
+        refused = await refusal(drained(w.load(other)))
+        assert refused.reason is Reason.LEASE_REQUIRED
+        await w.ready()
+        assert (await refusal(drained(w.load(other)))).reason is Reason.LEASE_REQUIRED
+        assert other in [lease.lease_id for lease in await w.listed()]
+
+
 async def test_a_load_needs_a_lease_that_lives(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         await w.lease()

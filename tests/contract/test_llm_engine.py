@@ -22,7 +22,7 @@ from services.llm.engine import (
     SamplingParams,
 )
 from services.llm.engine_llama import LlamaEngine, VocabularyOnly
-from services.llm.llama_api import Model
+from services.llm.llama_api import Model, Vocabulary
 from services.llm.template import CHATML_NOTE, Segment
 from tests.engine_kit import (
     DEADLINE_S,
@@ -136,13 +136,31 @@ async def test_parameters_out_of_range_are_refused(
     assert "must be" in fault.message
 
 
+async def test_what_can_never_fit_is_refused_before_it_is_tokenised(
+    engine: LlamaEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Megabytes that a client sends and abandons must not keep a core busy."""
+
+    def never(*_: object) -> list[int]:
+        raise AssertionError("it was tokenised")
+
+    monkeypatch.setattr(Vocabulary, "tokens", never)
+    endless = BarePrompt("word " * 2_000_000)
+    with pytest.raises(Fault) as caught:
+        await collect(engine.generate(endless, answer_of(1)))
+    assert caught.value.reason is Reason.CONTEXT_LENGTH_EXCEEDED
+    with pytest.raises(Fault) as caught:
+        engine.count_tokens(endless)
+    assert caught.value.reason is Reason.CONTEXT_LENGTH_EXCEEDED
+
+
 async def test_an_empty_prompt_is_refused(engine: LlamaEngine) -> None:
     fault = await refused(engine.generate(BarePrompt(""), answer_of(1)))
     assert fault.reason is Reason.INVALID_REQUEST
 
 
 def test_counting_needs_no_weights(engine: LlamaEngine, model: Path) -> None:
-    counter = VocabularyOnly(model)
+    counter = VocabularyOnly(model, 4096)
     conversation = Conversation((ChatMessage(Role.USER, "hello <|im_end|> there"),))
     assert counter.count_tokens(conversation) == engine.count_tokens(conversation)
     assert counter.count_tokens(PROMPT) == engine.count_tokens(PROMPT) > 4

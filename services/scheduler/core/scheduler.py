@@ -221,6 +221,9 @@ class SchedulerCore(Decision):
         if failure is not None:
             wait_ms = max(retry_after_ms, _RETRY_AFTER_MS)
             effects += self.refuse_all(key, Cause.MODEL_FAILED, failure, wait_ms)
+        elif model.loadable(now_ms):  # nobody's fault, so it is tried again: not in a storm
+            model.ask_again_ms = now_ms + ASK_AGAIN_MS
+            self.alarms.set(model.ask_again_ms, Alarm.LEASE, key)
         return effects + self.decide(now_ms)
 
     def unload_ended(self, now_ms: int, key: str) -> list[Effect]:

@@ -98,6 +98,8 @@ class LanguageModelServiceServicer:
     def CountTokens(self, request, context):
         """CountTokens counts a prompt as Generate would see it. Needs no permit, and
         from the model service also works on COLD models, by the vocabulary alone.
+        INVALID_ARGUMENT `context_length_exceeded` for a prompt that cannot fit
+        whatever its tokens are, which is then not counted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,6 +55,8 @@ class LanguageModelServiceStub:
     CountTokens: _grpc.UnaryUnaryMultiCallable[_llm_pb2.CountTokensRequest, _llm_pb2.CountTokensResponse]
     """CountTokens counts a prompt as Generate would see it. Needs no permit, and
     from the model service also works on COLD models, by the vocabulary alone.
+    INVALID_ARGUMENT `context_length_exceeded` for a prompt that cannot fit
+    whatever its tokens are, which is then not counted.
     """
 
 @_typing.type_check_only
@@ -84,6 +86,8 @@ class LanguageModelServiceAsyncStub(LanguageModelServiceStub):
     CountTokens: _aio.UnaryUnaryMultiCallable[_llm_pb2.CountTokensRequest, _llm_pb2.CountTokensResponse]  # type: ignore[assignment]
     """CountTokens counts a prompt as Generate would see it. Needs no permit, and
     from the model service also works on COLD models, by the vocabulary alone.
+    INVALID_ARGUMENT `context_length_exceeded` for a prompt that cannot fit
+    whatever its tokens are, which is then not counted.
     """
 
 class LanguageModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -134,6 +138,8 @@ class LanguageModelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_llm_pb2.CountTokensResponse, _abc.Awaitable[_llm_pb2.CountTokensResponse]]:
         """CountTokens counts a prompt as Generate would see it. Needs no permit, and
         from the model service also works on COLD models, by the vocabulary alone.
+        INVALID_ARGUMENT `context_length_exceeded` for a prompt that cannot fit
+        whatever its tokens are, which is then not counted.
         """
 
 def add_LanguageModelServiceServicer_to_server(servicer: LanguageModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

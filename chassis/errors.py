@@ -32,6 +32,7 @@ class Reason(StrEnum):
     INVALID_TEMPLATE = "invalid_template"
     MODALITY_UNSUPPORTED = "modality_unsupported"
     PAYLOAD_TOO_LARGE = "payload_too_large"
+    HEADERS_TOO_LARGE = "headers_too_large"
     MODEL_NOT_FOUND = "model_not_found"
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
@@ -93,6 +94,7 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.INVALID_TEMPLATE: _caller(400, _C.INVALID_ARGUMENT, "invalid_template"),
         Reason.MODALITY_UNSUPPORTED: _caller(400, _C.INVALID_ARGUMENT, "modality_unsupported"),
         Reason.PAYLOAD_TOO_LARGE: _caller(413, _C.INVALID_ARGUMENT, "payload_too_large"),
+        Reason.HEADERS_TOO_LARGE: _caller(431, _C.INVALID_ARGUMENT, "headers_too_large"),
         Reason.MODEL_NOT_FOUND: _caller(404, _C.NOT_FOUND, "model_not_found"),
         Reason.ROUTE_NOT_FOUND: _caller(404, _C.UNIMPLEMENTED, "route_not_found"),
         Reason.METHOD_NOT_ALLOWED: _caller(405, _C.UNIMPLEMENTED, "method_not_allowed"),

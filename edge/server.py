@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from chassis.config import ConfigError
+from edge.protocol import Protocol
 
 _BACKLOG = 4096
 _IDLE_CONNECTION_S = 75
@@ -25,7 +26,7 @@ class HttpServer(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
-                http="httptools",
+                http=Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

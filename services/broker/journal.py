@@ -2,8 +2,9 @@
 
 Grants are on the disk (fsync) before anybody hears of them. Renewals and releases are handed to
 the kernel: they survive the end of this process, and after the end of the whole host no holder is
-left whose lease could matter. A last line cut short by a crash is cut off; any other unreadable
-line means the file is not ours, and the broker refuses to guess.
+left whose lease could matter. What is unreadable at the end of the file was torn by a crash, and
+is cut off; an unreadable line before a readable one means the file is not ours, and the broker
+refuses to guess.
 
 Decides nothing: what an entry means is the ledger's affair.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from chassis import log
 from services.broker.core import Entry, Granted, Lease, Released, Renewed
 
 NAME = "broker.journal"
@@ -48,20 +50,24 @@ class Journal:
         self._torn = False
 
     def entries(self) -> list[Entry]:
-        """Everything written, in order; a torn last line is cut off. Raises JournalError."""
+        """Everything written, in order; a torn tail is cut off. Raises JournalError."""
         *lines, rest = self._path.read_bytes().split(b"\n")
         found: list[Entry] = []
+        torn_bytes, unreadable = len(rest), 0
         for number, line in enumerate(lines, 1):
             entry = _decoded(line)
             if entry is None:
+                unreadable = unreadable or number
+                torn_bytes += len(line) + 1
+            elif unreadable:
                 raise JournalError(
-                    f"{self._path}:{number}: this is not a line of a lease journal; stop every "
-                    "engine and remove the file, or put back the right one"
+                    f"{self._path}:{unreadable}: this is not a line of a lease journal; stop "
+                    "every engine and remove the file, or put back the right one"
                 )
-            found.append(entry)
-        if rest:
-            self._good_bytes -= len(rest)
-            os.ftruncate(self._fd, self._good_bytes)
+            else:
+                found.append(entry)
+        if torn_bytes:
+            self._cut_tail(torn_bytes)
         return found
 
     def append(self, entry: Entry) -> None:
@@ -107,6 +113,11 @@ class Journal:
         """Let go of the file and its lock."""
         os.close(self._fd)
         os.close(self._lock)
+
+    def _cut_tail(self, torn_bytes: int) -> None:
+        log.get().warning("journal torn", path=str(self._path), cut_off_bytes=torn_bytes)
+        self._good_bytes -= torn_bytes
+        self._cut_back()
 
     def _cut_back(self) -> None:
         os.ftruncate(self._fd, self._good_bytes)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 
 from services.broker.core import Entry, Granted, Lease, LeaseKind, Ledger, Released, Renewed, Tier
 from services.broker.journal import NAME, Journal, JournalError
@@ -57,13 +58,36 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path, kept: int) -> None:
     assert reopened(tmp_path) == HISTORY
 
 
-@pytest.mark.parametrize("line", [b"not json", b'{"grant":{}}', b"{}", b"\xff\xfe"])
-def test_a_foreign_line_is_refused_with_its_place(tmp_path: Path, line: bytes) -> None:
+UNREADABLE = [b"not json", b'{"grant":{}}', b"{}", b"\xff\xfe", b"", b"\0" * 4096]
+
+
+@pytest.mark.parametrize("line", UNREADABLE)
+def test_a_torn_tail_of_whole_lines_is_cut_off_and_said(tmp_path: Path, line: bytes) -> None:
+    written(tmp_path, HISTORY[:-1])
+    path = tmp_path / NAME
+    tail = b'{"renew":{"at\n' + line + b"\n\0\0"
+    path.write_bytes(path.read_bytes() + tail)
+    journal = Journal(tmp_path)
+    with structlog.testing.capture_logs() as told:
+        assert journal.entries() == HISTORY[:-1]
+    assert [(x["log_level"], x["cut_off_bytes"]) for x in told] == [("warning", len(tail))]
+    journal.append(HISTORY[-1])
+    journal.close()
+    assert reopened(tmp_path) == HISTORY
+
+
+@pytest.mark.parametrize("line", UNREADABLE)
+def test_a_foreign_line_before_a_good_one_is_refused_with_its_place(
+    tmp_path: Path, line: bytes
+) -> None:
     written(tmp_path, HISTORY[:1])
     path = tmp_path / NAME
-    path.write_bytes(path.read_bytes() + line + b"\n")
+    good = path.read_bytes()
+    before = good + line + b"\n" + line + b"\n" + good + b"torn"
+    path.write_bytes(before)
     with pytest.raises(JournalError, match=f"{NAME}:2: this is not a line"):
         reopened(tmp_path)
+    assert path.read_bytes() == before
 
 
 def test_replay_restores_the_ledger(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Probability = Annotated[float, Meta(ge=0, le=1)]
-_Share = Annotated[float, Meta(gt=0, le=1)]
+# Engines take float32 from 1e-6 and 1e-3 on; what is let through here is in range there, too.
+_Share = Annotated[float, Meta(ge=1e-5, le=1)]
+_Factor = Annotated[float, Meta(ge=1e-3, le=10)]
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 _NOT_YET = Meta(description="Not supported yet; refused when it asks for something.")
@@ -95,7 +97,7 @@ class ChatBody(msgspec.Struct, forbid_unknown_fields=True):
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     min_p: _Probability | None = None
     typical_p: _Share | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    repetition_penalty: _Factor | None = None
     ignore_eos: bool | None = None
     # Refused when they ask for something:
     response_format: ResponseFormat | None = None

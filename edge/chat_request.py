@@ -131,6 +131,9 @@ def _message(message: ChatMessage, at: str) -> pb.Message:
             raise _unsupported(f"{at}.{field}")
     result = pb.Message(role=role, name=message.name or "")
     if message.reasoning_content:
+        if role != pb.ROLE_ASSISTANT:
+            where = f"{at}.reasoning_content"
+            raise bad_field(where, f"`{where}` is for messages of role `assistant`; remove it.")
         result.reasoning = message.reasoning_content
     for text in _texts(message, at):
         result.content.add().text = text

@@ -10,6 +10,7 @@ from chassis.errors import Fault, Reason
 from cohabit.llm.v1 import llm_pb2 as pb
 from edge.chat_request import ChatRequest, parse
 from edge.errors import PARAM
+from services.llm.engine import GenerateParams, SamplingParams, check_params
 
 USER = {"role": "user", "content": "Hello"}
 
@@ -138,6 +139,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"temperature": "hot"}, "temperature"),
     ({"top_p": 1.1}, "top_p"),
     ({"top_p": 0}, "top_p"),
+    ({"top_p": 9e-6}, "top_p"),
+    ({"typical_p": 1e-7}, "typical_p"),
+    ({"repetition_penalty": 9e-4}, "repetition_penalty"),
     ({"presence_penalty": 3}, "presence_penalty"),
     ({"frequency_penalty": -3}, "frequency_penalty"),
     ({"top_k": -1}, "top_k"),
@@ -176,6 +180,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"content": "x"}]}, "messages[0].role"),
     ({"messages": [USER, {"role": "god", "content": "x"}]}, "messages[1].role"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    (
+        {"messages": [{"role": "user", "content": "x", "reasoning_content": "Hm."}]},
+        "messages[0].reasoning_content",
+    ),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
@@ -214,6 +222,13 @@ def test_refusals_name_the_field(fields: dict[str, Any], param: str) -> None:
     assert fault.metadata[PARAM] == param
     assert param.removesuffix("[...]").rsplit(".", 1)[-1] in fault.message
     assert fault.message.endswith(".")
+
+
+def test_what_is_let_through_is_in_the_engines_range_in_its_precision() -> None:
+    least = {"top_p": 1e-5, "typical_p": 1e-5, "repetition_penalty": 1e-3}
+    chosen = {f.name: value for f, value in parsed(**least).generate.sampling.ListFields()}
+    assert set(chosen) == set(least)
+    check_params(GenerateParams(sampling=SamplingParams(**chosen)), 100)
 
 
 @pytest.mark.parametrize("missing", ["model", "messages"])

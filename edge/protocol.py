@@ -9,6 +9,7 @@ Requests themselves are the application's affair.
 """
 
 import asyncio
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, ClassVar
 
@@ -206,7 +207,8 @@ class Protocol(HttpToolsProtocol):
             b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body) + body
         )
         # Closing on a peer that still writes would throw away what it has not read yet.
-        self.transport.write_eof()
+        with suppress(OSError):  # it has gone already
+            self.transport.write_eof()
         self.flow.resume_reading()
         self._deadline = self.loop.call_later(_LINGER_S, self.transport.close)
 

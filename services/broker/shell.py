@@ -129,7 +129,7 @@ class Shell:
         return await self._turns.take(lambda: self._acquire(device, ask), undo)
 
     async def renew(self, lease_id: str, materialised_mib: int, ttl_ms: int) -> Lease:
-        """Extend a lease. Faults: lease_not_found, invalid_request."""
+        """Extend a lease. Faults: lease_not_found."""
         ttl_ms = min(ttl_ms, self._ms(self._config.max_lease_ttl_s))
         return await self._turns.take(lambda: self._renew(lease_id, materialised_mib, ttl_ms))
 
@@ -181,7 +181,6 @@ class Shell:
                 return outcome
 
     async def _renew(self, lease_id: str, materialised_mib: int, ttl_ms: int) -> Lease:
-        await self._check_use(lease_id, materialised_mib)
         entry = self._ledger.renew(lease_id, materialised_mib, ttl_ms, self._now())
         if entry is None:
             raise Fault(
@@ -193,22 +192,6 @@ class Shell:
         self._publish()
         await self._write(entry)
         return lease
-
-    async def _check_use(self, lease_id: str, materialised_mib: int) -> None:
-        """One wrong report would leave nothing of the device for everybody else."""
-        device = self._devices.get(self._ledger.device_of(lease_id))
-        if device is None:
-            return
-        known = self._read.get(device.name)
-        if known is None or materialised_mib > known.budget.total_mib:
-            known = await self._state(device)
-        total_mib = known.budget.total_mib  # 0: its driver has never answered
-        if total_mib and materialised_mib > total_mib:
-            raise Fault(
-                Reason.INVALID_REQUEST,
-                f"materialised_mib {materialised_mib} is more than the {total_mib} MiB that "
-                f"{device.name} has; report what this lease uses, in MiB.",
-            )
 
     async def _release(self, lease_id: str) -> None:
         if entry := self._ledger.release(lease_id, self._now()):

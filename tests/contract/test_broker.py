@@ -122,23 +122,6 @@ async def test_device_memory_tells_the_truth(tmp_path: Path) -> None:
         }
 
 
-async def test_a_report_beyond_the_device_is_refused_and_not_counted(tmp_path: Path) -> None:
-    async with broker(tmp_path) as stub:
-        lease = (await stub.AcquireLease(ask(100))).lease
-        lie = pb.RenewLeaseRequest(lease_id=lease.lease_id, materialised_mib=1001)
-        fault = await refusal(stub.RenewLease(lie))
-        assert fault.reason is Reason.INVALID_REQUEST
-        assert "materialised_mib 1001 is more than the 1000 MiB that sim0 has" in fault.message
-        (kept,) = (await stub.ListLeases(pb.ListLeasesRequest())).leases
-        assert kept == lease
-        assert (await stub.AcquireLease(ask(890))).lease.granted_mib == 890
-    # Just started, a broker has not read the device yet.
-    async with broker(tmp_path) as stub:
-        assert (await refusal(stub.RenewLease(lie))).reason is Reason.INVALID_REQUEST
-        most = pb.RenewLeaseRequest(lease_id=lease.lease_id, materialised_mib=1000)
-        assert (await stub.RenewLease(most)).lease.materialised_mib == 1000
-
-
 async def test_the_default_tier_is_applied_and_the_ttl_clamped(tmp_path: Path) -> None:
     async with broker(tmp_path, default_tier="background", max_lease_ttl_s=60) as stub:
         lease = (await stub.AcquireLease(ask(tier=0, ttl_ms=3_600_000))).lease

@@ -112,11 +112,6 @@ class Ledger:
         """A lease that is known to live."""
         return self._leases[lease_id]
 
-    def device_of(self, lease_id: str) -> str:
-        """The device a lease is on; empty if there is no such lease."""
-        lease = self._leases.get(lease_id)
-        return lease.device if lease else ""
-
     def leases(self, now_ms: int, holder_prefix: str = "", device: str = "") -> list[Lease]:
         """Live leases, oldest first; empty filters match everything."""
         self._expire(now_ms)

@@ -235,7 +235,7 @@ class Engine(Protocol):
 
 
 def _refuse(what: str, expected: str) -> Fault:
-    return Fault(Reason.INVALID_REQUEST, f"`{what}` must be {expected}.")
+    return Fault(Reason.INVALID_REQUEST, f"`{what}` must be {expected}.", metadata={"param": what})
 
 
 def check_params(params: GenerateParams, vocabulary_tokens: int) -> None:

@@ -23,6 +23,7 @@ _DIALLED = ("broker", "scheduler", "llm")
 
 CONFIG_ENV = "COHABIT_CONFIG"
 _DEFAULT_NAME = "cohabit.yaml"
+_LONGEST_SOCKET = "engine-llm-0000000000.sock"
 _SOCKET_PATH_BYTES = 107  # sun_path
 _MOST_PORT = 65_535
 _MOST_DEPTH = 16
@@ -144,7 +145,7 @@ class Document:
                 for name in ("run_dir", "state_dir", "models_dir")
             }
         )
-        longest = f"{absolute.run_dir}/engine-diffusion-0000000000.sock"
+        longest = f"{absolute.run_dir}/{_LONGEST_SOCKET}"
         if len(os.fsencode(longest)) > _SOCKET_PATH_BYTES:
             raise ConfigError(
                 f"{self._where(('run_dir',))}: run_dir: expected a folder whose sockets have paths "

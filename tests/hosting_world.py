@@ -1,6 +1,8 @@
 """A model service over real engine processes and a real broker process, for tests of hosting."""
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -66,6 +68,12 @@ def engine_pids(parent: int | None = None) -> set[int]:
             if "tests.toy_engine" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
                 found.add(child.pid)
     return found
+
+
+def kill_engine() -> None:
+    """SIGKILL for the one engine there is."""
+    (pid,) = engine_pids()
+    os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(slots=True)

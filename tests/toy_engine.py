@@ -3,8 +3,8 @@
 `engine` keys: `steps` and `step_ms` (a load with progress), `fail` (a Reason), `exit` (a status),
 `kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error,
 and one in the log).
-Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "die" kills the process,
-"burst" says more than a watcher may have waiting, so that the end of its permit goes unheard.
+Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "burst" says more than a
+watcher may have waiting, so that the end of its permit goes unheard.
 """
 
 import asyncio
@@ -37,8 +37,6 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
             yield llm_pb2.GenerateResponse(text=request.prompt)
             if request.prompt == "hold":
                 await asyncio.Event().wait()
-            if request.prompt == "die":
-                os.kill(os.getpid(), signal.SIGKILL)
             if request.prompt == "burst":
                 for _ in range(5000):
                     self._process.report_progress(1.0)

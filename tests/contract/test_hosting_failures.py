@@ -12,7 +12,7 @@ import pytest
 from chassis.errors import Reason
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
-from tests.hosting_world import DEADLINE_S, drained, engine_pids, refusal, until, world
+from tests.hosting_world import DEADLINE_S, drained, engine_pids, kill_engine, refusal, until, world
 
 
 async def failure(watch: Any) -> pb.Model:
@@ -71,19 +71,21 @@ async def test_an_engine_that_dies_while_it_serves(tmp_path: Path) -> None:
         assert isinstance(snapshot, pb.WatchModelsResponse)
         assert snapshot.snapshot.models[0].instances[0].instance_id == instance.instance_id
         seen: list[str] = []
-        async with w.generating(instance, "die") as call:
-            fault = await refusal(drained(call))
-            assert fault.reason is Reason.SERVICE_UNAVAILABLE
-            failed: pb.Model | None = None
+        failed: pb.Model | None = None
+        async with w.generating(instance, "hold") as call:
             while failed is None:
                 event = await asyncio.wait_for(watch.read(), DEADLINE_S)
                 assert isinstance(event, pb.WatchModelsResponse)
                 if event.HasField("permit"):
-                    assert event.permit.permit_id == "permit-die"
+                    assert event.permit.permit_id == "permit-hold"
                     assert event.permit.instance_id == instance.instance_id
                     seen.append(pb.PermitChange.Phase.Name(event.permit.phase))
+                    if event.permit.phase == pb.PermitChange.PHASE_STARTED:
+                        kill_engine()
                 if event.model.state == pb.MODEL_STATE_FAILED:
                     failed = event.model
+            fault = await refusal(drained(call))
+            assert fault.reason is Reason.SERVICE_UNAVAILABLE
         assert seen == ["PHASE_STARTED", "PHASE_ENDED"]
         assert failed.failure.reason == "engine_crashed"
         assert failed.failure.retry_at_unix_ms <= time.time() * 1000  # at once
@@ -105,7 +107,8 @@ async def test_a_failure_is_told_when_its_memory_is_back(
             await release(lease_id)
 
         monkeypatch.setattr(w.leases, "release", seen)
-        async with w.generating(instance, "die"):
+        async with w.generating(instance, "hold"):
+            kill_engine()
             assert (await failure(watch)).failure.reason == "engine_crashed"
         assert not await w.listed()
         (model,) = while_releasing
@@ -121,7 +124,8 @@ async def test_a_failure_is_told_although_the_broker_hangs(tmp_path: Path) -> No
         broker.suspend()
         try:
             began = time.monotonic()
-            async with w.generating(instance, "die"):
+            async with w.generating(instance, "hold"):
+                kill_engine()
                 await failure(watch)
             assert time.monotonic() - began < 4.0
         finally:

@@ -81,7 +81,8 @@ class Admission(Generic[S]):
                     return
                 except _NotTakenInError:
                     place.close()
-                await asyncio.sleep(RECONNECT.delay_s(tries))
+                if tries < _TRIES:
+                    await asyncio.sleep(RECONNECT.delay_s(tries))
             raise engine_crashed()
         finally:
             place.close()

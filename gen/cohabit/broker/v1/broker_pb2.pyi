@@ -140,6 +140,7 @@ class AcquireLeaseRequest(_message.Message):
     MINIMUM_MIB_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    LEAVE_MIB_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """Lease.holder"""
     device: _builtins.str
@@ -157,6 +158,10 @@ class AcquireLeaseRequest(_message.Message):
     """
     request_id: _builtins.str
     """Chosen by the caller; makes a repeated call safe. Empty: none."""
+    leave_mib: _builtins.int
+    """Headroom that must be left beyond what is granted, e.g. for the transient
+    peak of a request that will run once the model is resident. It is not leased.
+    """
     def __init__(
         self,
         *,
@@ -168,10 +173,11 @@ class AcquireLeaseRequest(_message.Message):
         minimum_mib: _builtins.int = ...,
         ttl_ms: _builtins.int = ...,
         request_id: _builtins.str = ...,
+        leave_mib: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "holder", b"holder", "kind", b"kind", "minimum_mib", b"minimum_mib", "preferred_mib", b"preferred_mib", "request_id", b"request_id", "tier", b"tier", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "holder", b"holder", "kind", b"kind", "leave_mib", b"leave_mib", "minimum_mib", b"minimum_mib", "preferred_mib", b"preferred_mib", "request_id", b"request_id", "tier", b"tier", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -125,6 +125,7 @@ class Model(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     CREATED_UNIX_MS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    SERVICE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The name clients ask for, unique over all services."""
     kind: Global___ModelKind.ValueType
@@ -143,6 +144,8 @@ class Model(_message.Message):
     """
     owner: _builtins.str
     """Who made the model, for listings; empty: unknown."""
+    service: _builtins.str
+    """The model service that hosts it, e.g. "llm"; set by the scheduler's listing."""
     @_builtins.property
     def footprint(self) -> _common_pb2.Footprint:
         """Memory one instance needs."""
@@ -174,10 +177,11 @@ class Model(_message.Message):
         capabilities: Global___Capabilities | None = ...,
         created_unix_ms: _builtins.int = ...,
         owner: _builtins.str = ...,
+        service: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "failure", b"failure", "footprint", b"footprint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "owner", b"owner", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "owner", b"owner", "service", b"service", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -560,6 +564,7 @@ class PermitChange(_message.Message):
     MODEL_KEY_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    TRANSIENT_LEASE_ID_FIELD_NUMBER: _builtins.int
     permit_id: _builtins.str
     """The permit, as the call's metadata carried it."""
     model_key: _builtins.str
@@ -568,6 +573,10 @@ class PermitChange(_message.Message):
     """Which engine process."""
     phase: Global___PermitChange.Phase.ValueType
     """What happened."""
+    transient_lease_id: _builtins.str
+    """The lease for the request's transient memory, which the model service adopts
+    while the work runs; empty: none. Set when it begins.
+    """
     def __init__(
         self,
         *,
@@ -575,10 +584,11 @@ class PermitChange(_message.Message):
         model_key: _builtins.str = ...,
         instance_id: _builtins.str = ...,
         phase: Global___PermitChange.Phase.ValueType = ...,
+        transient_lease_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "model_key", b"model_key", "permit_id", b"permit_id", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "model_key", b"model_key", "permit_id", b"permit_id", "phase", b"phase", "transient_lease_id", b"transient_lease_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -684,16 +694,20 @@ class EngineUsage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MATERIALISED_MIB_FIELD_NUMBER: _builtins.int
+    TRANSIENT_MIB_FIELD_NUMBER: _builtins.int
     materialised_mib: _builtins.int
-    """Resident on the model's device."""
+    """Held on the model's device, transient memory of requests included."""
+    transient_mib: _builtins.int
+    """What of it is transient memory of running requests."""
     def __init__(
         self,
         *,
         materialised_mib: _builtins.int = ...,
+        transient_mib: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["materialised_mib", b"materialised_mib"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["materialised_mib", b"materialised_mib", "transient_mib", b"transient_mib"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

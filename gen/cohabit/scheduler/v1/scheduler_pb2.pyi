@@ -339,6 +339,176 @@ class Status(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class ModelStatus(_message.Message):
+        """A model as the scheduler uses it."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MODEL_KEY_FIELD_NUMBER: _builtins.int
+        STATE_FIELD_NUMBER: _builtins.int
+        RESIDENT_MIB_FIELD_NUMBER: _builtins.int
+        PEAK_TRANSIENT_MIB_FIELD_NUMBER: _builtins.int
+        RUNNING_FIELD_NUMBER: _builtins.int
+        WAITING_FIELD_NUMBER: _builtins.int
+        LAST_USED_UNIX_MS_FIELD_NUMBER: _builtins.int
+        INSTANCES_FIELD_NUMBER: _builtins.int
+        MAX_INSTANCES_FIELD_NUMBER: _builtins.int
+        PINNED_FIELD_NUMBER: _builtins.int
+        LEAVING_FOR_FIELD_NUMBER: _builtins.int
+        EVICTION_RANK_FIELD_NUMBER: _builtins.int
+        EVICTION_COST_FIELD_NUMBER: _builtins.int
+        RELOAD_MS_FIELD_NUMBER: _builtins.int
+        SERVICE_FIELD_NUMBER: _builtins.int
+        FAMILY_FIELD_NUMBER: _builtins.int
+        FAILURE_FIELD_NUMBER: _builtins.int
+        RETRY_AT_UNIX_MS_FIELD_NUMBER: _builtins.int
+        model_key: _builtins.str
+        state: _models_pb2.ModelState.ValueType
+        resident_mib: _builtins.int
+        """Memory of one instance, and the most that a request adds."""
+        peak_transient_mib: _builtins.int
+        running: _builtins.int
+        """Permits out on it."""
+        last_used_unix_ms: _builtins.int
+        """Milliseconds since the Unix epoch; 0: never."""
+        instances: _builtins.int
+        """Instances that serve, and how many there may be."""
+        max_instances: _builtins.int
+        pinned: _builtins.bool
+        """Never evicted: so configured, or a waiter it was loaded for is still there."""
+        leaving_for: _builtins.str
+        """Takes no new work of the same or a lower tier: its memory is wanted for
+        this model. Empty: nobody's.
+        """
+        eviction_rank: _builtins.int
+        """Place in the order of eviction, 1 goes first; 0: it is not evictable now."""
+        eviction_cost: _builtins.float
+        """Eviction cost x how lately used x measured reload time."""
+        reload_ms: _builtins.int
+        """How long a load took, as last measured, or as estimated."""
+        service: _builtins.str
+        """The model service that hosts it."""
+        family: _builtins.str
+        failure: _builtins.str
+        """When `state` is FAILED."""
+        retry_at_unix_ms: _builtins.int
+        @_builtins.property
+        def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___Status.Line]:
+            """Requests that wait for it, by tier and key, the longest lines first; at
+            most 20 lines.
+            """
+
+        def __init__(
+            self,
+            *,
+            model_key: _builtins.str = ...,
+            state: _models_pb2.ModelState.ValueType = ...,
+            resident_mib: _builtins.int = ...,
+            peak_transient_mib: _builtins.int = ...,
+            running: _builtins.int = ...,
+            waiting: _abc.Iterable[Global___Status.Line] | None = ...,
+            last_used_unix_ms: _builtins.int = ...,
+            instances: _builtins.int = ...,
+            max_instances: _builtins.int = ...,
+            pinned: _builtins.bool = ...,
+            leaving_for: _builtins.str = ...,
+            eviction_rank: _builtins.int = ...,
+            eviction_cost: _builtins.float = ...,
+            reload_ms: _builtins.int = ...,
+            service: _builtins.str = ...,
+            family: _builtins.str = ...,
+            failure: _builtins.str = ...,
+            retry_at_unix_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["eviction_cost", b"eviction_cost", "eviction_rank", b"eviction_rank", "failure", b"failure", "family", b"family", "instances", b"instances", "last_used_unix_ms", b"last_used_unix_ms", "leaving_for", b"leaving_for", "max_instances", b"max_instances", "model_key", b"model_key", "peak_transient_mib", b"peak_transient_mib", "pinned", b"pinned", "reload_ms", b"reload_ms", "resident_mib", b"resident_mib", "retry_at_unix_ms", b"retry_at_unix_ms", "running", b"running", "service", b"service", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Line(_message.Message):
+        """Requests of one tier and fairness key."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TIER_FIELD_NUMBER: _builtins.int
+        FAIRNESS_KEY_FIELD_NUMBER: _builtins.int
+        WAITING_FIELD_NUMBER: _builtins.int
+        tier: _common_pb2.Tier.ValueType
+        fairness_key: _builtins.str
+        waiting: _builtins.int
+        def __init__(
+            self,
+            *,
+            tier: _common_pb2.Tier.ValueType = ...,
+            fairness_key: _builtins.str = ...,
+            waiting: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["fairness_key", b"fairness_key", "tier", b"tier", "waiting", b"waiting"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class KeyStatus(_message.Message):
+        """One fairness key."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        FAIRNESS_KEY_FIELD_NUMBER: _builtins.int
+        WEIGHT_FIELD_NUMBER: _builtins.int
+        VIRTUAL_MS_FIELD_NUMBER: _builtins.int
+        WAITING_FIELD_NUMBER: _builtins.int
+        RUNNING_FIELD_NUMBER: _builtins.int
+        fairness_key: _builtins.str
+        weight: _builtins.float
+        virtual_ms: _builtins.int
+        """Permit-milliseconds divided by weight."""
+        waiting: _builtins.int
+        running: _builtins.int
+        def __init__(
+            self,
+            *,
+            fairness_key: _builtins.str = ...,
+            weight: _builtins.float = ...,
+            virtual_ms: _builtins.int = ...,
+            waiting: _builtins.int = ...,
+            running: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["fairness_key", b"fairness_key", "running", b"running", "virtual_ms", b"virtual_ms", "waiting", b"waiting", "weight", b"weight"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HoldStatus(_message.Message):
+        """A lane kept closed."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LANE_FIELD_NUMBER: _builtins.int
+        HOLDER_FIELD_NUMBER: _builtins.int
+        EXPIRES_UNIX_MS_FIELD_NUMBER: _builtins.int
+        lane: _builtins.str
+        holder: _builtins.str
+        expires_unix_ms: _builtins.int
+        def __init__(
+            self,
+            *,
+            lane: _builtins.str = ...,
+            holder: _builtins.str = ...,
+            expires_unix_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_unix_ms", b"expires_unix_ms", "holder", b"holder", "lane", b"lane"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class TierStatus(_message.Message):
         """One tier."""
 
@@ -442,6 +612,9 @@ class Status(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     RECONCILED_FIELD_NUMBER: _builtins.int
     UNREACHABLE_WORKERS_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
     permits_total: _builtins.int
     """Permits there are."""
     permits_in_use: _builtins.int
@@ -462,6 +635,18 @@ class Status(_message.Message):
     def unreachable_workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Model services that do not answer."""
 
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Status.ModelStatus]:
+        """Every model, ordered by key."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___Status.KeyStatus]:
+        """Fairness keys that wait or run, the busiest first; at most 100."""
+
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___Status.HoldStatus]:
+        """Lanes that are held."""
+
     def __init__(
         self,
         *,
@@ -472,10 +657,13 @@ class Status(_message.Message):
         running: _abc.Iterable[Global___Status.Running] | None = ...,
         reconciled: _builtins.bool = ...,
         unreachable_workers: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[Global___Status.ModelStatus] | None = ...,
+        keys: _abc.Iterable[Global___Status.KeyStatus] | None = ...,
+        holds: _abc.Iterable[Global___Status.HoldStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes", "permits_in_use", b"permits_in_use", "permits_total", b"permits_total", "reconciled", b"reconciled", "running", b"running", "tiers", b"tiers", "unreachable_workers", b"unreachable_workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "keys", b"keys", "lanes", b"lanes", "models", b"models", "permits_in_use", b"permits_in_use", "permits_total", b"permits_total", "reconciled", b"reconciled", "running", b"running", "tiers", b"tiers", "unreachable_workers", b"unreachable_workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

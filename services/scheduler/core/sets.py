@@ -172,11 +172,12 @@ class Cover:
 
     def _uncontained(self, ordered: list[int]) -> list[int]:
         kept: list[int] = []
-        above: tuple[int, ...] = ()
+        above: list[int] = []
         level = None
         for mask in ordered:
             if level != (level := self._worth(mask)[:2]):
-                above = tuple(kept)
+                size = mask.bit_count()
+                above = [other for other in kept if other.bit_count() > size]
             self.handled += 1 + len(above)
             if not any(mask & other == mask for other in above):
                 kept.append(mask)

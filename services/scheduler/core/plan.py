@@ -41,7 +41,7 @@ class Plan:
     needed_mib: int
     """With those gone who leave; if not feasible, with everybody gone who may."""
     headroom_mib: int
-    """What there is without evictions, what is on its way out included."""
+    """What there was, without what is on its way out."""
     explanation: str
 
 
@@ -92,7 +92,7 @@ class _Words:
         names = _listed([one.key for one in evictions])
         weight = _figure(sum(one.cost for one in evictions))
         verb = "leave" if len(evictions) > 1 else "leaves"
-        found = "no less was found that does" if cut else "no set that weighs less would do"
+        found = "no lighter one was found that would do" if cut else "no lighter one would do"
         return self._paragraphs(
             self._need(out), self._table(out), f"{names} {verb}, at a weight of {weight}: {found}."
         )
@@ -111,7 +111,8 @@ class _Words:
         else:
             missing = _mib(self._missing(question.everybody))
             names = _listed([one.key for one in question.items])
-            why = f"Nobody leaves: even without {names}, {missing} would be missing."
+            why = f"Nobody leaves: even without {names}, {missing} would be missing"
+            why += "".join(f"; {one.key} {one.bar}" for one in question.barred) + "."
         return self._paragraphs(need, self._table(0), why)
 
     def _need(self, out: int) -> str:
@@ -125,8 +126,11 @@ class _Words:
                 f"{wanted.key} needs {_mib(wanted.resident_mib + peak)}: {wanted.resident_mib:,}"
                 f" for itself and {peak:,} for the largest peak beside it."
             )
-        coming = f", {_mib(self._leaving_mib)} are on their way" if self._leaving_mib else ""
-        return f"{need} {_mib(self._headroom_mib)} are there{coming}."
+        there = f"{_mib(self._headroom_mib)} are there"
+        if self._leaving_mib:
+            there += f", {_mib(self._leaving_mib)} are on their way"
+        missing = question.short_mib + question.peak_mib(out)
+        return f"{need} {there}{f'; {_mib(missing)} are missing' if missing > 0 else ''}."
 
     def _missing(self, out: int) -> int:
         question = self._question

@@ -93,6 +93,32 @@ def test_ties_go_to_fewer_then_to_the_least_recently_used_then_by_name() -> None
     assert wants(500, resident("b", 500), resident("a", 500)) == ["a"]
 
 
+def test_a_tie_is_sought_after_a_first_answer_too() -> None:
+    roomy = resident("roomy", 1_100, cost=1, idle_s=60)
+    old = resident("old", 1_000, cost=2, idle_s=180)
+    assert wants(1_000, roomy, old) == ["old"]
+
+
+def test_a_tie_is_sought_in_every_allowed_set() -> None:
+    """One of six may stay, and all weigh the same: the one used last stays."""
+    rules = parse_sets({"s": "new & (a | b | c | d | e | f)"}, ["new", *"abcdef"])
+    residents = [
+        resident(key, 100, cost=1 + minutes, idle_s=60 * minutes)
+        for minutes, key in enumerate("abcdef", 1)
+    ]
+    found = plan(Wanted("new", 100, 0), residents, 1_000, rules)
+    assert sorted(leaving(found)) == ["b", "c", "d", "e", "f"]
+
+
+def test_cheaper_memory_may_stay_where_dearer_has_the_peak() -> None:
+    """The greedy answer is cheap, spiky, fair: 18 to 17.2."""
+    cheap = resident("cheap", 1_000, reload_s=5)
+    spiky = resident("spiky", 1_000, 5_000, reload_s=6)
+    fair = resident("fair", 1_000, reload_s=7)
+    dear = resident("dear", 1_500, reload_s=11.2)
+    assert wants(2_500, cheap, spiky, fair, dear) == ["spiky", "dear"]
+
+
 def test_an_eviction_that_costs_nothing_goes_first_and_yet_not_in_vain() -> None:
     free = [resident("a", 800, cost=0, idle_s=0), resident("b", 800, cost=0, idle_s=0)]
     dear = resident("c", 1_600, reload_s=0.01)

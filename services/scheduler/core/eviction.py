@@ -132,8 +132,9 @@ def asked(
 
 
 def _cheapest_memory(one: Resident) -> tuple[float, int, int, int, int, str]:
-    price = one.weight / one.resident_mib if one.resident_mib > 0 else float("inf")
-    return price, -one.resident_mib, one.weight, -one.peak_mib, -one.idle_ms, one.key
+    weight = one.weight
+    price = weight / one.resident_mib if one.resident_mib > 0 else float("inf")
+    return price, -one.resident_mib, weight, -one.peak_mib, -one.idle_ms, one.key
 
 
 def _keeps(
@@ -259,14 +260,10 @@ class Search:
 
     def _lessened(self, out: int) -> int:
         """Without those who need not leave as the others do; the heaviest are asked first."""
-        for place in sorted(range(len(self._items)), key=self._dearest):
+        for place in sorted(range(len(self._items)), key=self._rank, reverse=True):
             if out >> place & 1 and self._question.does(out & ~(1 << place)):
                 out &= ~(1 << place)
         return out
-
-    def _dearest(self, place: int) -> tuple[int, int, str]:
-        one = self._items[place]
-        return -one.weight, one.idle_ms, one.key
 
     def _offer(self, out: int) -> None:
         if (self._weight(out), out.bit_count()) > self._worth_of_best[:2]:
@@ -281,21 +278,21 @@ class Search:
         return self._weight(out), len(gone), idle, tuple(sorted(one.key for one in gone))
 
     def _weight(self, out: int) -> int:
-        return sum(one.weight for one in self._question.chosen(out))
+        return sum(weight for place, weight in enumerate(self._weights) if out >> place & 1)
 
     def _freed(self, out: int) -> int:
-        return sum(one.resident_mib for one in self._question.chosen(out))
+        return sum(mib for place, mib in enumerate(self._sizes) if out >> place & 1)
 
     def _outdone_by(self, place: int) -> int:
         """Those after it that never leave while it stays: it weighs less, or as much and was used
         longer ago, and frees no less, of peaks too."""
-        this = self._items[place]
         found = 0
         for other in range(place + 1, len(self._items)):
-            one = self._items[other]
-            cheaper = (this.weight, -this.idle_ms, this.key) < (one.weight, -one.idle_ms, one.key)
-            if cheaper and (
-                one.resident_mib <= this.resident_mib and one.peak_mib <= this.peak_mib
-            ):
+            cheaper = self._rank(place) < self._rank(other)
+            smaller = self._sizes[other] <= self._sizes[place]
+            if cheaper and smaller and self._peaks[other] <= self._peaks[place]:
                 found |= 1 << other
         return found
+
+    def _rank(self, place: int) -> tuple[int, int, str]:
+        return self._weights[place], -self._items[place].idle_ms, self._items[place].key

@@ -1,55 +1,68 @@
-"""Deadlines of many things, the nearest first, in memory bounded by what is alive."""
+"""Deadlines of many things, the nearest first, in memory bounded by what is alive. Pure.
+
+Nothing is ever cancelled: what rings for something that is over is passed over, and swept when such
+entries outnumber the others.
+"""
 
 import heapq
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
 
 _SLACK = 1_000
 
 
-class Alarm(Enum):
-    """What a deadline is about."""
+class Alarm(IntEnum):
+    """What a deadline is about, and what it is set for."""
 
-    WAITED = auto()
-    """A request has waited its lane's longest."""
-    UNUSED = auto()
-    """A grant should have been used by now."""
-    RAN = auto()
+    WAITED = 1
+    """A waiter has waited its lane's longest."""
+    PROMOTE = 2
+    """A waiter goes up by a tier."""
+    UNUSED = 3
+    """A permit should have been used by now."""
+    RAN = 4
     """A permit has run its lane's longest."""
-    LEASE = auto()
-    """A lease may be asked for again."""
+    HOLD = 5
+    """A hold expires (lane, holder)."""
+    LOOK = 6
+    """Something about a model (its key) has to be decided anew."""
 
 
-@dataclass(slots=True)
 class Alarms:
-    """A heap of (when, what, name). Cancelled ones are swept when they outnumber the others."""
+    """A heap of (when, order of setting, what, subject)."""
 
-    _heap: list[tuple[int, int, Alarm, str]] = field(default_factory=list)
-    _current: dict[tuple[Alarm, str], int] = field(default_factory=dict)
+    def __init__(self, is_stale: Callable[[Alarm, Any], bool]) -> None:
+        self._heap: list[tuple[int, int, Alarm, Any]] = []
+        self._set = 0
+        self._is_stale = is_stale
+        self._limit = _SLACK
 
-    def set(self, when_ms: int, what: Alarm, name: str) -> None:
-        """Ring `what` for `name` at `when_ms`, instead of any time set before."""
-        self._current[what, name] = when_ms
-        heapq.heappush(self._heap, (when_ms, what.value, what, name))
-        if len(self._heap) > 2 * len(self._current) + _SLACK:
-            self._heap = [e for e in self._heap if self._current.get((e[2], e[3])) == e[0]]
-            heapq.heapify(self._heap)
+    def set(self, when_ms: int, what: Alarm, subject: Any) -> None:
+        """Ring `what` for `subject` at `when_ms`."""
+        self._set += 1
+        heapq.heappush(self._heap, (when_ms, self._set, what, subject))
+        if len(self._heap) > self._limit:
+            self._sweep()
 
-    def cancel(self, what: Alarm, name: str) -> None:
-        """Forget an alarm. Does nothing if it is not set."""
-        self._current.pop((what, name), None)
-
-    def due(self, now_ms: int) -> list[tuple[Alarm, str]]:
+    def due(self, now_ms: int) -> list[tuple[Alarm, Any]]:
         """Take out what rings by `now_ms`, oldest first."""
         rung = []
         while self._heap and self._heap[0][0] <= now_ms:
-            when, _, what, name = heapq.heappop(self._heap)
-            if self._current.get((what, name)) == when:
-                del self._current[what, name]
-                rung.append((what, name))
+            _, _, what, subject = heapq.heappop(self._heap)
+            if not self._is_stale(what, subject):
+                rung.append((what, subject))
         return rung
 
     @property
     def next_ms(self) -> int | None:
         """When `due` has something next; may be early, never late."""
         return self._heap[0][0] if self._heap else None
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def _sweep(self) -> None:
+        self._heap = [e for e in self._heap if not self._is_stale(e[2], e[3])]
+        heapq.heapify(self._heap)
+        self._limit = 2 * len(self._heap) + _SLACK

@@ -1,42 +1,84 @@
-"""The permits that are out, and those that are over and must not come back."""
+"""The permits that are out, what they cost together, and those that must not come back. Pure."""
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
-from services.scheduler.core.alarms import Alarm, Alarms
 from services.scheduler.core.state import Permit
+from services.scheduler.core.values import Tier
 
 _REMEMBERED = 10_000
 
 
-@dataclass(slots=True)
 class PermitBook:
-    """Counts the budget, and sets and cancels the deadlines of permits."""
+    """Counts the budget, and what runs in each lane."""
 
-    alarms: Alarms
-    out: dict[str, Permit] = field(default_factory=dict)
-    in_use: int = 0
-    _over: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.out: dict[str, Permit] = {}
+        self.in_use = 0
+        """Permits out and set aside; more than there are only after a restart found them."""
+        self.foreground = 0
+        """Requests above background that run, or whose permits are set aside."""
+        self.lanes: dict[str, int] = {}
+        """Requests that run, or whose permits are set aside, by lane."""
+        self._over: OrderedDict[str, None] = OrderedDict()
 
-    def hold(self, permit: Permit, ends_ms: int, use_by_ms: int | None = None) -> None:
-        """Let a permit out: it may run until `ends_ms`, and lapses unused at `use_by_ms`."""
-        name = permit.request.permit_id
-        self.out[name] = permit
-        self.in_use += permit.cost
-        self.alarms.set(ends_ms, Alarm.RAN, name)
-        if use_by_ms is not None:
-            self.alarms.set(use_by_ms, Alarm.UNUSED, name)
+    @property
+    def free(self) -> int:
+        """Permits that may be given out."""
+        return self.total - self.in_use
+
+    def take(self, cost: int, rank: int, lane: str) -> None:
+        """Count a request that begins, or whose permits are set aside."""
+        self.in_use += cost
+        if rank != Tier.BACKGROUND:
+            self.foreground += 1
+        self.lanes[lane] = self.lanes.get(lane, 0) + 1
+
+    def give_back(self, cost: int, rank: int, lane: str) -> None:
+        """Undo `take`."""
+        self.in_use -= cost
+        if rank != Tier.BACKGROUND:
+            self.foreground -= 1
+        left = self.lanes[lane] - 1
+        if left:
+            self.lanes[lane] = left
+        else:
+            del self.lanes[lane]
+
+    def hold(self, permit: Permit) -> None:
+        """Let out a permit that has been taken."""
+        self.out[permit.request.permit_id] = permit
+        if (parent := permit.parent) is not None:
+            parent.children = (parent.children or set()) | {permit}
 
     def release(self, permit: Permit) -> None:
-        """Take a permit back. A report of it that comes late is known by `is_over`."""
+        """Take a permit back. A report of it that comes late is known by `is_over`.
+
+        What runs on its behalf keeps its permits busy: one of its children inherits the cost.
+        """
         name = permit.request.permit_id
+        permit.over = True
         del self.out[name]
-        self.in_use -= permit.cost
-        self.alarms.cancel(Alarm.RAN, name)
-        self.alarms.cancel(Alarm.UNUSED, name)
+        if permit.parent is not None and permit.parent.children:
+            permit.parent.children.discard(permit)
+        cost = self._bequeathed(permit) if permit.children else permit.cost
+        self.give_back(cost, permit.rank, permit.lane)
         self._over[name] = None
         if len(self._over) > _REMEMBERED:
             self._over.popitem(last=False)
+
+    def _bequeathed(self, permit: Permit) -> int:
+        """What is left to give back when its children have inherited."""
+        children = permit.children or set()
+        heir = min(children, key=lambda child: child.request.permit_id)
+        heir.parent = permit.parent
+        for child in children - {heir}:
+            child.parent = heir
+        heir.children = (heir.children or set()) | (children - {heir})
+        if heir.parent is not None:
+            heir.parent.children = (heir.parent.children or set()) | {heir}
+        heir.cost += permit.cost
+        return 0
 
     def is_over(self, permit_id: str) -> bool:
         """It was out, and is not any more (as far as is remembered)."""

@@ -1,110 +1,176 @@
-"""Who waits, in order: one heap a (tier, model), so that a decision costs O(models + log n)."""
+"""Everybody who waits: by name, by model, and in lines. Pure.
 
-import heapq
-from collections import defaultdict
-from dataclasses import dataclass, field
+Finding the next one costs O(models that are waited for + log n); so does entering and leaving.
+"""
 
-from services.scheduler.core.values import Request, Tier
+from collections.abc import Iterator
 
-_Key = tuple[int, int]  # first arrival, then the order in which we heard of it
+from services.scheduler.core.line import Line, Order, Waiter
+from services.scheduler.core.settings import Fairness
+from services.scheduler.core.values import Tier
+
+CHILD = max(Tier) + 1
+"""Rank of a call on a permit holder's behalf: above all tiers, for its parent's permits wait."""
+LOAD_LANE = "\0load"
+"""Lane of those who only want a model loaded: they ask for no permit."""
 
 
-@dataclass(slots=True)
-class _Line:
-    heap: list[tuple[_Key, Request]] = field(default_factory=list)
-    alive: int = 0
+class Bench:
+    """The lines of one rank and model, and who came first of them all."""
+
+    __slots__ = ("first", "lines", "model", "rank")
+
+    def __init__(self, rank: int, model: str) -> None:
+        self.rank = rank
+        self.model = model
+        self.lines: dict[str, Line] = {}
+        self.first: Waiter | None = None
+
+    def oldest(self) -> Waiter:
+        """Who of those in line came first, whatever their lane or key; there is somebody."""
+        first = self.first
+        if first is None or first.line is None or first.rank != self.rank:
+            waiting = [line.oldest() for line in self.lines.values()]
+            first = self.first = min(waiting, key=lambda w: w.order)
+        return first
 
 
 class WaitingRoom:
-    """Requests that wait, FIFO by first arrival within a tier and a model.
+    """Requests that wait."""
 
-    A request that leaves is forgotten at once and swept from its heap when it comes to the front,
-    or when the dead outnumber the living: memory stays within twice what waits.
-    """
-
-    def __init__(self) -> None:
-        self._lines: dict[tuple[Tier, str], _Line] = defaultdict(_Line)
-        self._waiting: dict[str, Request] = {}
+    def __init__(self, fairness: Fairness) -> None:
+        self._soft = fairness.soft_inflight
+        self._by_name: dict[str, Waiter] = {}
+        self._by_model: dict[str, dict[str, Waiter]] = {}
         self._heard = 0
-        self._by_tier = dict.fromkeys(Tier, 0)
+        self.benches: list[dict[str, Bench]] = [{} for _ in range(CHILD + 1)]
+        """By rank, then by model; only where somebody waits."""
+        self.counts = [0] * (CHILD + 1)
+        """Waiting, by rank."""
+        self.pending: dict[tuple[str, str], int] = {}
+        """Waiting, by model and key, of those that have one."""
+        self.inflight: dict[tuple[str, str], int] = {}
+        """Running, by model and key; counted where there is a cap."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._by_name)
 
-    def __contains__(self, permit_id: str) -> bool:
-        return permit_id in self._waiting
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
 
-    def get(self, permit_id: str) -> Request | None:
-        """The request of that name, if it waits."""
-        return self._waiting.get(permit_id)
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._by_name.values())
 
-    def ahead(self, tier: Tier) -> int:
-        """How many wait in `tier` and above: what a newcomer finds before it."""
-        return sum(self._by_tier[other] for other in Tier if other >= tier)
+    def get(self, name: str) -> Waiter | None:
+        """The waiter of that name, if it waits."""
+        return self._by_name.get(name)
 
-    def waiting(self, tier: Tier) -> int:
-        """How many wait in `tier`."""
-        return self._by_tier[tier]
-
-    def add(self, request: Request) -> None:
-        """Put a request in its place."""
+    def heard(self, arrived_ms: int) -> Order:
+        """The place in the order of a request that first arrived then."""
         self._heard += 1
-        key = (request.arrived_ms, self._heard)
-        line = self._lines[request.tier, request.model]
-        heapq.heappush(line.heap, (key, request))
-        line.alive += 1
-        self._waiting[request.permit_id] = request
-        self._by_tier[request.tier] += 1
+        return (arrived_ms, self._heard)
 
-    def remove(self, request: Request) -> None:
-        """Take a request out. Does nothing if it is not in."""
-        if self._waiting.pop(request.permit_id, None) is None:
-            return
-        line = self._lines[request.tier, request.model]
-        line.alive -= 1
-        self._by_tier[request.tier] -= 1
-        if line.alive == 0:
-            del self._lines[request.tier, request.model]
-        elif len(line.heap) > 2 * line.alive + 16:
-            line.heap = [entry for entry in line.heap if entry[1].permit_id in self._waiting]
-            heapq.heapify(line.heap)
+    def ahead(self, rank: int) -> int:
+        """How many wait at `rank` and above: what a newcomer finds before it."""
+        return sum(self.counts[rank:])
 
-    def head(self, tier: Tier, model: str) -> tuple[_Key, Request] | None:
-        """The next of a line, with the key that orders it among all lines of its tier."""
-        line = self._lines.get((tier, model))
-        if line is None:
-            return None
-        while line.heap[0][1].permit_id not in self._waiting:
-            heapq.heappop(line.heap)
-        return line.heap[0]
+    def waiting_for(self, model: str) -> int:
+        """How many wait for a model."""
+        return len(self._by_model.get(model, ()))
 
-    def first(self, model: str) -> tuple[Tier, _Key, Request] | None:
-        """The most urgent waiter of a model."""
-        for tier in reversed(Tier):
-            if head := self.head(tier, model):
-                return tier, *head
-        return None
+    def of(self, model: str) -> list[Waiter]:
+        """Everyone who waits for a model, in no order."""
+        return list(self._by_model.get(model, {}).values())
 
     def models(self) -> set[str]:
         """Models that somebody waits for."""
-        return {model for _, model in self._lines}
+        return set(self._by_model)
 
-    def of(self, model: str) -> list[Request]:
-        """Everyone who waits for a model, in no order."""
-        return [
-            request
-            for tier in Tier
-            if (line := self._lines.get((tier, model)))
-            for _, request in line.heap
-            if request.permit_id in self._waiting
-        ]
+    def add(self, waiter: Waiter) -> None:
+        """Let a request wait."""
+        name, model = waiter.request.permit_id, waiter.model
+        self._by_name[name] = waiter
+        line = self._by_model.get(model)
+        if line is None:
+            line = self._by_model[model] = {}
+        line[name] = waiter
+        self.counts[waiter.rank] += 1
+        client = waiter.client
+        if client.key:
+            place = (model, client.key)
+            self.pending[place] = self.pending.get(place, 0) + 1
+        client.waiting += 1
+        waiter.waits = True
+        self.stand(waiter)
 
-    def in_order(self) -> list[Request]:
-        """Everyone, in the order in which permits go to them."""
-        alive = [
-            (-tier, key, request)
-            for (tier, _), line in self._lines.items()
-            for key, request in line.heap
-            if request.permit_id in self._waiting
-        ]
-        return [request for _, _, request in sorted(alive, key=lambda entry: entry[:2])]
+    def remove(self, waiter: Waiter) -> None:
+        """A request waits no more."""
+        name, model = waiter.request.permit_id, waiter.model
+        del self._by_name[name]
+        line = self._by_model[model]
+        del line[name]
+        if not line:
+            del self._by_model[model]
+        self.counts[waiter.rank] -= 1
+        client = waiter.client
+        if client.key:
+            place = (model, client.key)
+            self.pending[place] -= 1
+            if not self.pending[place]:
+                del self.pending[place]
+        client.waiting -= 1
+        waiter.waits = False
+        if waiter.line is not None:
+            self.step_aside(waiter)
+
+    def stand(self, waiter: Waiter) -> None:
+        """Stand in line, at the place that the order of arrival gives."""
+        benches = self.benches[waiter.rank]
+        bench = benches.get(waiter.model)
+        if bench is None:
+            bench = benches[waiter.model] = Bench(waiter.rank, waiter.model)
+        lane = LOAD_LANE if waiter.request.load_only else waiter.lane.name
+        line = bench.lines.get(lane)
+        if line is None:
+            line = bench.lines[lane] = Line(
+                waiter.rank, waiter.model, lane, self._soft, self.inflight
+            )
+        line.add(waiter)
+        if bench.first is not None and waiter.order < bench.first.order:
+            bench.first = waiter
+
+    def step_aside(self, waiter: Waiter) -> None:
+        """Leave the line, but go on waiting."""
+        line = waiter.line
+        assert line is not None  # noqa: S101 - who steps aside stands in line
+        line.remove(waiter)
+        benches = self.benches[waiter.rank]
+        bench = benches[waiter.model]
+        if not line:
+            del bench.lines[line.lane]
+            if not bench.lines:
+                del benches[waiter.model]
+
+    def promote(self, waiter: Waiter) -> None:
+        """Go up by one tier, keeping the place that the first arrival gives."""
+        standing = waiter.line is not None
+        if standing:
+            self.step_aside(waiter)
+        self.counts[waiter.rank] -= 1
+        waiter.rank += 1
+        waiter.runs_as = waiter.rank
+        self.counts[waiter.rank] += 1
+        if standing:
+            self.stand(waiter)
+
+    def first(self, model: str) -> Waiter | None:
+        """The most urgent waiter of a model: of the highest rank, the first to arrive."""
+        for rank in range(CHILD, 0, -1):
+            bench = self.benches[rank].get(model)
+            if bench is not None:
+                return bench.oldest()
+        return None
+
+    def in_order(self) -> list[Waiter]:
+        """Everyone, the most urgent first: rank, then arrival."""
+        return sorted(self._by_name.values(), key=lambda w: (-w.rank, w.order))

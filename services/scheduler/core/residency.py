@@ -1,50 +1,363 @@
-"""Which model to load next, and which idle one makes room for it (decision 2 of the core)."""
+"""Which models live on the device: what is asked for, who makes room for whom. Pure.
 
-from collections.abc import Mapping
+Rules 2 to 2d of `scheduler`, by their numbers; which victims are cheapest is decided in `plan`.
+"""
 
-from services.scheduler.core.queue import WaitingRoom
-from services.scheduler.core.state import Model
-from services.scheduler.core.values import State, Tier
+from services.scheduler.core.books import Books
+from services.scheduler.core.line import Waiter
+from services.scheduler.core.plan import Plan, Resident, Wanted, plan
+from services.scheduler.core.scan import Scan
+from services.scheduler.core.settings import ModelRule
+from services.scheduler.core.state import Model, Need
+from services.scheduler.core.values import (
+    AskLease,
+    CancelLoad,
+    Cause,
+    Effect,
+    StartUnload,
+    State,
+    Tier,
+)
 
-
-def most_wanted(
-    now_ms: int, models: Mapping[str, Model], room: WaitingRoom
-) -> tuple[str, Tier] | None:
-    """The COLD model with the most urgent waiter; None while another change is under way (2a)."""
-    if any(model.asking or model.starting or model.leaving_for for model in models.values()):
-        return None
-    wanted = []
-    for key in room.models():
-        model, first = models.get(key), room.first(key)
-        if model is None or first is None:
-            continue
-        if model.loadable(now_ms) and now_ms >= model.ask_again_ms:
-            tier, when, _ = first
-            wanted.append((-tier, when, key, tier))
-    if not wanted:
-        return None
-    _, _, key, tier = min(wanted)
-    return key, tier
-
-
-def victim(wanting: str, models: Mapping[str, Model], room: WaitingRoom) -> Model | None:
-    """The least recently used idle model that may go for `wanting`'s most urgent waiter (2c)."""
-    first = room.first(wanting)
-    if first is None:
-        return None
-    urgency = (-first[0], first[1])
-    idle = [
-        model
-        for key, model in models.items()
-        if key != wanting
-        and model.facts.state is State.READY
-        and model.serves
-        and model.running == 0
-        and not _more_urgent(key, urgency, room)
-    ]
-    return min(idle, key=lambda model: model.last_used_ms, default=None)
+ASK_AGAIN_MS = 500
+"""A lease that was refused is asked for again after this."""
+GROW_AGAIN_MS = 5_000
+"""A further instance, for which nobody has to leave, after this."""
+_SETTLE_MS = 2_000
+"""Nobody else has to leave while the device may not show yet what the last ones gave back."""
+_IDLE_DRAIN_MS = 1_000
+"""For work that slips in while an idle model is being unloaded."""
+_PLENTY_MIB = 1 << 40
+_NO_RULE = ModelRule()
 
 
-def _more_urgent(key: str, urgency: tuple[int, tuple[int, int]], room: WaitingRoom) -> bool:
-    first = room.first(key)
-    return first is not None and (-first[0], first[1]) < urgency
+class Residency:
+    """Asks for memory, in order of urgency, and has models leave."""
+
+    def __init__(self, books: Books, scan: Scan) -> None:
+        self._books = books
+        self._scan = scan
+
+    def run(self, now_ms: int, out: list[Effect]) -> None:
+        """Do what can be done for the models that are waited for and do not serve."""
+        promised_mib = 0
+        for model, first in self._wanted():
+            need = model.need
+            if need is not None:
+                self._settle(now_ms, model, need, out)
+                promised_mib += max(0, need.amount_mib - need.freed_mib) if need.victims else 0
+            if model.asking:
+                return  # 2: one question at a time
+            if self._may_ask(now_ms, model):
+                if self._rules_forbid(model.key):
+                    self._ask_later(now_ms, model, ASK_AGAIN_MS)
+                    self._make_room(now_ms, model, first, _PLENTY_MIB, out)
+                    continue
+                model.asking, model.promised_mib = True, promised_mib
+                tier = tier_of(first)
+                leave_mib = self._peak_beside(model) + promised_mib
+                out.append(AskLease(model.key, model.facts.resident_mib, tier, leave_mib))
+                return
+
+    def denied(
+        self, now_ms: int, model: Model, first: Waiter, headroom_mib: int, out: list[Effect]
+    ) -> None:
+        """The broker has not the memory for it now."""
+        if model.facts.state is State.READY and not model.short:
+            self._ask_later(now_ms, model, GROW_AGAIN_MS)  # nobody leaves for a further instance
+            return
+        self._ask_later(now_ms, model, ASK_AGAIN_MS)
+        headroom_mib = max(0, headroom_mib - model.promised_mib)
+        self._make_room(now_ms, model, first, headroom_mib, out)
+
+    def drop_need(self, model: Model) -> None:
+        """Its memory is there, or wanted no more: who was marked for it goes on."""
+        need, model.need = model.need, None
+        for key in need.victims if need is not None else ():
+            victim = self._books.models.get(key)
+            if victim is not None and victim.wanted_by == model.key:
+                _unmark(victim)
+
+    def plan_for(self, now_ms: int, key: str, tier: Tier, headroom_mib: int) -> Plan:
+        """Who would leave for a model if it were asked for now. Changes nothing."""
+        model = self._books.models[key]
+        need = Need(tier, (now_ms, 0), now_ms + self._books.settings.max_swap_delay_ms, 0)
+        first = self._plan(now_ms, model, need, headroom_mib, busy_too=False)
+        if first.feasible:
+            return first
+        return self._plan(now_ms, model, need, headroom_mib, busy_too=True)
+
+    def order_of_eviction(self, now_ms: int) -> list[tuple[str, float]]:
+        """Models that may leave for somebody of the free tier, the first to go first, with what
+        their eviction weighs."""
+        need = Need(Tier.FREE, (now_ms, 0), now_ms, 0)
+        residents = self._residents(now_ms, "", need, busy_too=False)
+        free = [r for r in residents if not r.bar]
+        free.sort(key=lambda r: (r.weight, -r.idle_ms, r.key))
+        return [(r.key, r.eviction_cost * r.lateness * r.reload_ms / 1_000) for r in free]
+
+    def unused_since(self, now_ms: int, model: Model) -> int:
+        """How long nothing has run on it, or been waiting for it; 0 while something does."""
+        if model.running or self._books.room.waiting_for(model.key):
+            return 0
+        return now_ms - model.last_used_ms
+
+    def rule(self, key: str) -> ModelRule:
+        """What is configured about a model."""
+        return self._books.settings.rules.get(key, _NO_RULE)
+
+    # -- who wants memory --------------------------------------------------------------------
+
+    def _wanted(self) -> list[tuple[Model, Waiter]]:
+        """Models that lack something for somebody, the most urgent first."""
+        books = self._books
+        wanted = []
+        for key in list(books.unsettled):
+            model, first = books.models.get(key), books.room.first(key)
+            lacks = model is None or not model.serves or model.short or _could_grow(model)
+            if first is None or not lacks:
+                books.unsettled.discard(key)
+                if model is not None:
+                    self.drop_need(model)
+            elif model is not None and not books.holds.closed(first.lane.name):
+                wanted.append((-first.rank, first.order, model, first))
+        wanted.sort(key=lambda entry: entry[:2])
+        return [(model, first) for _, _, model, first in wanted]
+
+    def _ask_later(self, now_ms: int, model: Model, after_ms: int) -> None:
+        model.ask_again_ms = now_ms + after_ms
+        self._books.look_at(model.ask_again_ms, model.key)
+
+    def _may_ask(self, now_ms: int, model: Model) -> bool:
+        if model.short or now_ms < model.ask_again_ms:
+            return False  # a request's memory is asked for by the scan, when it stands again
+        if model.facts.state is State.READY:
+            return _could_grow(model) and not model.starting
+        if not model.loadable(now_ms):
+            return False
+        need = model.need
+        return need is None or not any(self._is_leaving(key, model.key) for key in need.victims)
+
+    def _is_leaving(self, key: str, wanted_by: str) -> bool:
+        victim = self._books.models.get(key)
+        return victim is not None and victim.leaving and victim.wanted_by == wanted_by
+
+    def _rules_forbid(self, key: str) -> bool:
+        rules = self._books.settings.sets
+        if rules is None:
+            return False
+        residents = {m.key for m in self._books.models.values() if m.resident} | {key}
+        return not rules.allows(residents)
+
+    def _peak_beside(self, model: Model) -> int:
+        """The largest peak that a request may add once the model is resident."""
+        others = (m for m in self._books.models.values() if m.resident or m is model)
+        return max((_peak_left(m) for m in others), default=0)
+
+    # -- who leaves --------------------------------------------------------------------------
+
+    def _make_room(
+        self, now_ms: int, model: Model, first: Waiter, headroom_mib: int, out: list[Effect]
+    ) -> None:
+        """2: plan with idle models alone; only if that is not enough, with busy ones."""
+        vacated_ms = model.need.vacated_ms if model.need is not None else 0
+        if vacated_ms and now_ms < vacated_ms + _SETTLE_MS:
+            return  # they have left, and the device may not show it yet
+        due_ms = first.order[0] + self._books.settings.max_swap_delay_ms
+        need = Need(first.rank, first.order, due_ms, self._amount_of(model, first))
+        chosen = self._plan(now_ms, model, need, headroom_mib, busy_too=False)
+        if not chosen.feasible:
+            chosen = self._plan(now_ms, model, need, headroom_mib, busy_too=True)
+        self.drop_need(model)
+        need.victims = tuple(e.key for e in chosen.evictions)
+        need.freed_mib = sum(e.freed_mib for e in chosen.evictions)
+        need.why = chosen.explanation
+        model.need = need
+        self._books.unsettled.add(model.key)
+        if need.victims:
+            self._settle(now_ms, model, need, out)
+        elif vacated_ms:
+            need.vacated_ms = vacated_ms
+            self._give_up_waiting(now_ms, model, need, out)
+
+    def _give_up_waiting(self, now_ms: int, model: Model, need: Need, out: list[Effect]) -> None:
+        """3: nobody else can leave, and the device has not shown what the others gave back."""
+        within_ms = self._books.settings.memory_back_ms
+        if now_ms >= need.vacated_ms + within_ms:
+            self.drop_need(model)
+            why = f"models left for it, and the device shows no free memory after {within_ms} ms"
+            self._books.refuse_all(now_ms, out, model.key, Cause.MODEL_FAILED, why, within_ms)
+
+    def _amount_of(self, model: Model, first: Waiter) -> int:
+        if not model.short:
+            return model.facts.resident_mib
+        preferred = first.request.preferred_mib or model.facts.peak_mib
+        return min(first.request.minimum_mib or preferred, preferred)
+
+    def _plan(
+        self, now_ms: int, model: Model, need: Need, headroom_mib: int, *, busy_too: bool
+    ) -> Plan:
+        amount_mib = need.amount_mib or model.facts.resident_mib
+        wanted = Wanted(model.key, amount_mib, _peak_left(model), transient=model.short)
+        residents = self._residents(now_ms, model.key, need, busy_too=busy_too)
+        if model.short:
+            residents.append(self._resident(now_ms, model, ""))
+        rules, leaving_mib = self._books.settings.sets, self._leaving_mib(model)
+        return plan(wanted, residents, headroom_mib, rules, leaving_mib)
+
+    def _leaving_mib(self, wanting: Model) -> int:
+        """Memory on its way back that nobody is waiting for."""
+        return sum(
+            m.facts.resident_mib
+            for m in self._books.models.values()
+            if m.leaving and m.wanted_by in ("", wanting.key) and m.resident
+        )
+
+    def _residents(
+        self, now_ms: int, wanting: str, need: Need, *, busy_too: bool
+    ) -> list[Resident]:
+        return [
+            self._resident(now_ms, model, self._bar(now_ms, model, need, busy_too=busy_too))
+            for key, model in self._books.models.items()
+            if key != wanting
+            and model.resident
+            and not model.leaving
+            and model.wanted_by in ("", wanting)
+        ]
+
+    def _resident(self, now_ms: int, model: Model, bar: str) -> Resident:
+        count = max(1, len(model.instances))
+        return Resident(
+            model.key,
+            model.facts.resident_mib * count,
+            _peak_left(model),
+            self.rule(model.key).eviction_cost,
+            now_ms - model.last_used_ms,
+            model.expected_load_ms,
+            bar,
+        )
+
+    def _bar(self, now_ms: int, model: Model, need: Need, *, busy_too: bool) -> str:
+        """Why it may not leave for this need; empty: it may."""
+        if self.rule(model.key).pinned:
+            return "is pinned by the configuration"
+        if not model.reachable:
+            return "is hosted by a service that does not answer"
+        if model.loading:
+            return self._bar_of_load(model, need)
+        if model.pinned_by and not self._pin_yields(model, need):
+            return "was loaded for a request that still waits"  # 0e
+        if need.rank == Tier.BACKGROUND:
+            quiet_ms = self._books.settings.background_quiet_ms
+            if model.running or now_ms < model.last_used_ms + quiet_ms:
+                return f"was used in the last {quiet_ms / 1_000:g} s, too lately for background"
+        if busy_too:
+            return ""
+        if model.running:
+            return f"runs {model.running}"
+        if not self._idle(now_ms, model, need):
+            return "has just been used, or requests wait that it may take first"
+        return ""
+
+    def _pin_yields(self, model: Model, need: Need) -> bool:
+        """Its waiter lacks memory itself and is the less urgent: both would wait for ever."""
+        waiter = self._books.room.get(model.pinned_by)
+        if waiter is None or not model.short:
+            return waiter is None
+        return (-need.rank, need.order) < (-waiter.rank, waiter.order)
+
+    def _bar_of_load(self, model: Model, need: Need) -> str:
+        first = self._books.room.first(model.key)
+        if first is None or (first.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND):
+            return ""  # 0d: its load is given up
+        return "is being loaded"
+
+    # -- having them leave -------------------------------------------------------------------
+
+    def _settle(self, now_ms: int, model: Model, need: Need, out: list[Effect]) -> None:
+        """2a, 2d: have the victims leave together, when they may; until then mark them."""
+        victims = [
+            victim
+            for key in need.victims
+            if (victim := self._books.models.get(key)) is not None and victim.resident
+        ]
+        if need.victims and not victims:
+            need.vacated_ms = need.vacated_ms or now_ms
+            return
+        staying = [v for v in victims if not (v.leaving and v.wanted_by == model.key)]
+        for victim in staying:
+            self._mark(now_ms, victim, model, need)
+        if all(self._idle(now_ms, v, need) or self._must_go(now_ms, v, need) for v in staying):
+            for victim in staying:
+                self._dismiss(victim, model, out)
+
+    def _mark(self, now_ms: int, victim: Model, model: Model, need: Need) -> None:
+        victim.wanted_by = model.key
+        victim.least_rank = need.rank
+        victim.before = need.order if now_ms >= need.due_ms else None
+        if victim.before is None:
+            self._books.look_at(need.due_ms, model.key)
+
+    def _idle(self, now_ms: int, victim: Model, need: Need) -> bool:
+        """2d: nothing runs on it, and nobody waits whom it may take before it goes."""
+        if victim.loading:
+            return True
+        if victim.running:
+            return False
+        before = need.order if now_ms >= need.due_ms else None
+        if self._scan.would_take(victim, need.rank, before):
+            return False
+        return self._lingered(now_ms, victim, need)
+
+    def _lingered(self, now_ms: int, victim: Model, need: Need) -> bool:
+        until_ms = min(victim.last_used_ms + self._books.settings.linger_ms, need.due_ms)
+        if now_ms < until_ms:
+            self._books.look_at(until_ms, victim.key)
+            return False
+        return True
+
+    def _must_go(self, now_ms: int, victim: Model, need: Need) -> bool:
+        """What runs on it is to end: it is of lower tiers, or the delay is over."""
+        due = now_ms >= need.due_ms
+        if self._scan.would_take(victim, need.rank, need.order if due else None):
+            return False
+        ranks = [p.rank for p in self._books.permits.out.values() if p.model == victim.key]
+        if len(ranks) < victim.running:
+            return False  # a place is set aside there, for an answer that comes at once
+        highest = max(ranks, default=0)
+        return highest <= need.rank if due else highest < need.rank
+
+    def _dismiss(self, victim: Model, model: Model, out: list[Effect]) -> None:
+        victim.leaving = True
+        victim.refresh()
+        if self._books.room.waiting_for(victim.key):
+            self._books.unsettled.add(victim.key)
+        why = f"its memory is wanted for {model.key}"
+        if victim.loading:
+            out.append(CancelLoad(victim.key, why))
+        elif victim.running:
+            out.append(StartUnload(victim.key, self._books.settings.drain_ms, True, why))
+        else:
+            out.append(StartUnload(victim.key, _IDLE_DRAIN_MS, False, why))
+
+
+def tier_of(waiter: Waiter) -> Tier:
+    """The tier that a waiter's lease is asked under."""
+    return Tier(min(waiter.rank, Tier.PAID))
+
+
+def _unmark(model: Model) -> None:
+    model.wanted_by = ""
+    model.least_rank = 0
+    model.before = None
+
+
+def _peak_left(model: Model) -> int:
+    return max(0, model.facts.peak_mib - model.transient_mib)
+
+
+def _could_grow(model: Model) -> bool:
+    """All its places are taken, and it may have a further instance."""
+    if not model.serves or model.open or model.short:
+        return False
+    return len(model.instances) < model.facts.max_instances

@@ -1,60 +1,209 @@
-"""What the scheduler's core remembers of a permit and of a model."""
+"""What the scheduler's core remembers of a permit, of an instance and of a model. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from services.scheduler.core.values import ModelFacts, Request, State
+from services.scheduler.core.line import Order
+from services.scheduler.core.values import InstanceFacts, ModelFacts, Request, State
+
+if TYPE_CHECKING:
+    from services.scheduler.core.clients import Client
+
+_GUESS_MIB_PER_MS = 1
+"""A model that was never seen loading is expected to load at a gibibyte a second …"""
+_GUESS_MS = 2_000
+"""… after this."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Permit:
     """A granted permit."""
 
     request: Request
+    model: str
+    rank: int
     cost: int
     lane: str
-    model: str
+    client: "Client"
     address: str
+    instance_id: str
     granted_ms: int
+    max_run_ms: int
+    charged_ms: float = 0.0
+    """Permit-milliseconds that its key has been charged for it already."""
+    lease_id: str = ""
+    lease_mib: int = 0
+    parent: "Permit | None" = None
+    children: "set[Permit] | None" = None
+    """Permits out on its behalf; None: there were none."""
     seen: bool = False
     """Its engine has taken the request in."""
     engine_over: bool = False
     stream_closed: bool = False
     adopted: bool = False
     """Learnt from an engine after a restart: it has no stream here."""
+    asked: bool = False
+    """Its engine has been asked to end it."""
+    over: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the request."""
+        return self.request.permit_id
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One engine process as we use it."""
+
+    facts: InstanceFacts
+    running: int = 0
+    """Permits out on it, and places set aside."""
+
+    @property
+    def free(self) -> int:
+        """Requests that it can take now."""
+        return self.facts.places - self.running if self.facts.state is State.READY else 0
+
+
+@dataclass(slots=True, eq=False)
+class Need:
+    """Memory that a model's most urgent waiter wants and the broker has refused."""
+
+    rank: int
+    order: Order
+    """Of that waiter."""
+    due_ms: int
+    """From then on nobody passes it any more."""
+    amount_mib: int
+    """What is to be had at least, beside what must be left."""
+    victims: tuple[str, ...] = ()
+    """Models that go for it; they are marked, or leave."""
+    freed_mib: int = 0
+    """What they give back."""
+    why: str = ""
+    """In words: how the victims were chosen, or what bars every choice."""
+    vacated_ms: int = 0
+    """When the last victims had left; 0: they have not."""
+
+
+@dataclass(slots=True, eq=False)
 class Model:
     """A model, as its service reports it and as we use it."""
 
     facts: ModelFacts
+    instances: dict[str, Instance] = field(default_factory=dict)
     running: int = 0
-    """Permits out on it."""
+    """Permits out on it, and places set aside."""
+    open: bool = False
+    """An instance takes requests and has a free place."""
     last_used_ms: int = 0
+    reload_ms: int = 0
+    """How long its last load took; 0: never seen."""
+    reachable: bool = True
+    """Its service answers."""
     asking: bool = False
     """A lease is being asked for."""
     starting: bool = False
-    """StartLoad was performed and the service has not reported LOADING yet."""
+    """StartLoad was performed and has not ended."""
+    load_began_ms: int = 0
+    pinned_by: str = ""
+    """The waiter that it was loaded for, as long as that one waits."""
     leaving: bool = False
-    """It is being unloaded, and the service has not reported its end yet."""
-    leaving_for: str = ""
-    """The model that its memory is wanted for; empty: somebody asked for the unload."""
+    """It is being unloaded, and the unload has not ended."""
+    wanted_by: str = ""
+    """The model whose need it is to go for."""
+    least_rank: int = 0
+    """What it takes: ranks from here up …"""
+    before: Order | None = None
+    """… and of the least of them only who came before this."""
+    short: bool = False
+    """A request's transient memory was refused; its waiters stand aside until there may be more."""
     ask_again_ms: int = 0
     """No lease is asked for before this."""
-    reachable: bool = True
-    """Its service answers."""
+    promised_mib: int = 0
+    """What the last question left to more urgent needs."""
+    need: Need | None = None
+    transient_mib: int = 0
+    """Leased for requests that run on it."""
+
+    @property
+    def key(self) -> str:
+        """The model's."""
+        return self.facts.key
 
     @property
     def serves(self) -> bool:
         """Takes requests, places aside."""
         return self.facts.state is State.READY and self.reachable and not self.leaving
 
+    @property
+    def resident(self) -> bool:
+        """Holds memory, or is about to."""
+        return self.facts.state in _RESIDENT or self.starting
+
+    @property
+    def loading(self) -> bool:
+        """On its way to the first instance that serves."""
+        return self.facts.state is State.LOADING or (
+            self.starting and self.facts.state is not State.READY
+        )
+
+    @property
+    def expected_load_ms(self) -> int:
+        """How long a load takes, as measured; else a guess from its size."""
+        return self.reload_ms or _GUESS_MS + self.facts.resident_mib // _GUESS_MIB_PER_MS
+
     def loadable(self, now_ms: int) -> bool:
         """May be loaded: COLD, or FAILED and done with its cooling."""
         state = self.facts.state
         cooled = state is State.FAILED and self.facts.retry_at_ms <= now_ms
-        return self.reachable and (state is State.COLD or cooled)
+        return self.reachable and not self.starting and (state is State.COLD or cooled)
 
     def cooling_ms(self, now_ms: int) -> int:
         """How long a failed model may not be tried; 0 for any other."""
         return max(0, self.facts.retry_at_ms - now_ms) if self.facts.state is State.FAILED else 0
+
+    def reported(self, facts: ModelFacts) -> None:
+        """Take in what its service says; what we count of its instances stays."""
+        self.facts = facts
+        known = self.instances
+        self.instances = {}
+        for told in facts.instances:
+            instance = known.get(told.instance_id) or Instance(told)
+            if told.load_ms:
+                self.reload_ms = told.load_ms
+            instance.facts = told
+            self.instances[told.instance_id] = instance
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Find out anew whether it is open."""
+        self.open = (
+            self.serves and not self.short and any(i.free > 0 for i in self.instances.values())
+        )
+
+    def pick(self) -> Instance:
+        """The least loaded instance that has a place; the model is open."""
+        if len(self.instances) == 1:
+            return next(iter(self.instances.values()))
+        free = [i for i in self.instances.values() if i.free > 0]
+        return min(free, key=lambda i: (i.running / i.facts.places, i.facts.instance_id))
+
+    def occupy(self, instance: Instance) -> None:
+        """A place is taken."""
+        instance.running += 1
+        self.running += 1
+        if instance.free <= 0:
+            self.refresh()
+
+    def vacate(self, instance_id: str) -> None:
+        """A place is free again."""
+        self.running -= 1
+        if (instance := self.instances.get(instance_id)) is not None:
+            instance.running -= 1
+            if not self.open:
+                self.refresh()
+
+
+_RESIDENT = frozenset({State.LOADING, State.READY, State.DRAINING})

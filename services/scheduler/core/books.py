@@ -1,0 +1,109 @@
+"""All that the scheduler's core remembers. Pure; its parts are passed these books to change."""
+
+from typing import Any
+
+from services.scheduler.core.alarms import Alarm, Alarms
+from services.scheduler.core.clients import Clients
+from services.scheduler.core.holds import Holds
+from services.scheduler.core.line import Waiter
+from services.scheduler.core.permits import PermitBook
+from services.scheduler.core.queue import WaitingRoom
+from services.scheduler.core.runs import Runs
+from services.scheduler.core.settings import Settings
+from services.scheduler.core.state import Model
+from services.scheduler.core.values import Cause, Effect, Refuse
+
+
+class Books:
+    """Permits, queues, clients, models."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.models: dict[str, Model] = {}
+        self.room = WaitingRoom(settings.fairness)
+        self.permits = PermitBook(settings.permits)
+        self.clients = Clients(settings.fairness)
+        self.runs = Runs()
+        self.holds = Holds()
+        self.alarms = Alarms(_is_stale)
+        self.loads: dict[str, dict[str, Waiter]] = {}
+        """Who only wants a model loaded, by model."""
+        self.unsettled: set[str] = set()
+        """Models that are waited for and do not, or may not, serve: residency looks at these."""
+        self._looks: dict[str, int] = {}
+
+    def forget(self, now_ms: int, waiter: Waiter) -> None:
+        """A request waits no more. What was set aside for it is given back."""
+        self.set_back(waiter)
+        self.room.remove(waiter)
+        self.clients.settle(now_ms, waiter.client)
+        if waiter.request.load_only:
+            loads = self.loads[waiter.model]
+            del loads[waiter.name]
+            if not loads:
+                del self.loads[waiter.model]
+        model = self.models.get(waiter.model)
+        if model is not None and model.pinned_by == waiter.name:
+            model.pinned_by = ""
+
+    def set_back(self, waiter: Waiter) -> None:
+        """Give back the permits and the place that were set aside for a waiter, if they were."""
+        instance, waiter.instance = waiter.instance, None
+        if instance is None:
+            return
+        self.permits.give_back(waiter.cost, waiter.runs_as, waiter.lane.name)
+        if (model := self.models.get(waiter.model)) is not None:
+            model.vacate(instance.facts.instance_id)
+
+    def refuse(
+        self,
+        now_ms: int,
+        out: list[Effect],
+        waiter: Waiter,
+        cause: Cause,
+        detail: str = "",
+        retry_after_ms: int | None = None,
+    ) -> None:
+        """Send a waiter away."""
+        self.forget(now_ms, waiter)
+        out.append(Refuse(waiter.name, cause, detail, retry_after_ms))
+
+    def refuse_all(
+        self,
+        now_ms: int,
+        out: list[Effect],
+        key: str,
+        cause: Cause,
+        detail: str,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        """Send everyone away who waits for a model."""
+        for waiter in self.room.of(key):
+            self.refuse(now_ms, out, waiter, cause, detail, retry_after_ms)
+
+    def memory_may_be_back(self) -> None:
+        """Leases that were refused may be asked for again at once."""
+        for key in self.unsettled:
+            model = self.models.get(key)
+            if model is not None and (model.short or not model.serves):
+                model.ask_again_ms = 0
+                if model.short:
+                    model.short = False
+                    model.refresh()
+
+    def look_at(self, when_ms: int, key: str) -> None:
+        """Decide about a model anew at that time, if not before."""
+        known_ms = self._looks.get(key)
+        if known_ms is None or when_ms < known_ms:
+            self._looks[key] = when_ms
+            self.alarms.set(when_ms, Alarm.LOOK, key)
+
+    def looked_at(self, key: str) -> None:
+        """The time has come."""
+        self._looks.pop(key, None)
+
+
+def _is_stale(what: Alarm, subject: Any) -> bool:
+    if what <= Alarm.PROMOTE:
+        return not subject.waits
+    return what <= Alarm.RAN and bool(subject.over)

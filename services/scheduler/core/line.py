@@ -1,0 +1,179 @@
+"""One line of waiting requests: FIFO within each client, the client with the least first. Pure."""
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from services.scheduler.core.clients import Client
+    from services.scheduler.core.state import Instance
+    from services.scheduler.core.values import Lane, Request
+
+_SLACK = 16
+
+Order = tuple[int, int]
+"""First arrival, then the order in which we heard of it."""
+
+
+class Waiter:
+    """A request while it waits."""
+
+    __slots__ = (
+        "client",
+        "cost",
+        "instance",
+        "lane",
+        "line",
+        "model",
+        "order",
+        "rank",
+        "request",
+        "runs_as",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        request: "Request",
+        model: str,
+        rank: int,
+        order: Order,
+        lane: "Lane",
+        cost: int,
+        client: "Client",
+    ) -> None:
+        self.request = request
+        self.model = model
+        """The key that will serve it: a twin of what was asked for, perhaps."""
+        self.rank = rank
+        """Its tier, after any promotion; above all tiers for a call on a permit holder's behalf."""
+        self.order = order
+        self.lane = lane
+        self.cost = cost
+        self.client = client
+        self.line: Line | None = None
+        """None: it stands aside, or waits no more."""
+        self.waits = False
+        self.instance: Instance | None = None
+        """Where its place is set aside, with its permits, while its memory is asked for."""
+        self.runs_as = rank
+        """The rank that its run counts in: a child's is its parent's."""
+
+    @property
+    def name(self) -> str:
+        """Of the request."""
+        return self.request.permit_id
+
+
+class _Queue:
+    """The waiters of one client in one line, oldest first; the first one stands there still."""
+
+    __slots__ = ("heap", "standing")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, int, Waiter]] = []
+        self.standing = 0
+
+    def sweep(self, line: "Line") -> None:
+        heap = self.heap
+        while heap and heap[0][2].line is not line:
+            heapq.heappop(heap)
+        if len(heap) > 2 * self.standing + _SLACK:
+            self.heap = [entry for entry in heap if entry[2].line is line]
+            heapq.heapify(self.heap)
+
+
+class Line:
+    """Waiters of one rank, model and lane. Whoever is in no line stands aside.
+
+    With one client it is its queue. With several a heap of clients stands before their queues: an
+    entry for every state that a client has been in since, of which only the present one counts.
+    """
+
+    __slots__ = ("_heap", "_queues", "inflight", "lane", "model", "rank", "soft")
+
+    def __init__(
+        self, rank: int, model: str, lane: str, soft: int, inflight: dict[tuple[str, str], int]
+    ) -> None:
+        self.rank = rank
+        self.model = model
+        self.lane = lane
+        self.soft = soft
+        self.inflight = inflight
+        self._queues: dict[Client, _Queue] = {}
+        self._heap: list[tuple[bool, float, int, int, Client]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def add(self, waiter: Waiter) -> None:
+        """Put a waiter in its place."""
+        client = waiter.client
+        queue = self._queues.get(client)
+        if queue is None:
+            queue = self._queues[client] = _Queue()
+            client.lines[self] = None
+            if len(self._queues) == 2:
+                other = next(iter(self._queues))
+                self._push(other)
+        heapq.heappush(queue.heap, (*waiter.order, waiter))
+        queue.standing += 1
+        waiter.line = self
+        if len(self._queues) > 1 and queue.heap[0][2] is waiter:
+            self._push(client)
+
+    def remove(self, waiter: Waiter) -> None:
+        """Take a waiter out."""
+        client = waiter.client
+        queue = self._queues[client]
+        first = queue.heap[0][2] is waiter
+        waiter.line = None
+        queue.standing -= 1
+        if not queue.standing:
+            del self._queues[client]
+            del client.lines[self]
+            if len(self._queues) <= 1:
+                self._heap = []
+            return
+        queue.sweep(self)
+        if first and len(self._queues) > 1:
+            self._push(client)
+
+    def refresh(self, client: "Client") -> None:
+        """The client's virtual time, or what it has in flight, has changed."""
+        if len(self._queues) > 1:
+            self._push(client)
+
+    def head(self) -> Waiter:
+        """Who is next; there is somebody."""
+        if len(self._queues) == 1:
+            for queue in self._queues.values():
+                return queue.heap[0][2]
+        heap = self._heap
+        while True:
+            entry = heap[0]
+            if entry == self._entry(entry[4]):
+                return self._queues[entry[4]].heap[0][2]
+            heapq.heappop(heap)
+
+    def oldest(self) -> Waiter:
+        """Who came first, whoever it belongs to; there is somebody. O(clients)."""
+        return min(queue.heap[0] for queue in self._queues.values())[2]
+
+    def capped(self, client: "Client") -> bool:
+        """The client has as many requests in flight on the model as it may while others wait."""
+        return self.soft > 0 and self.inflight.get((self.model, client.key), 0) >= self.soft
+
+    def _push(self, client: "Client") -> None:
+        entry = self._entry(client)
+        if entry is not None:
+            heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._queues) + _SLACK:
+            self._heap = [e for c in self._queues if (e := self._entry(c)) is not None]
+            heapq.heapify(self._heap)
+
+    def _entry(self, client: "Client") -> "tuple[bool, float, int, int, Client] | None":
+        queue = self._queues.get(client)
+        if queue is None:
+            return None
+        arrived, heard, _ = queue.heap[0]
+        return (self.capped(client), client.virtual_ms, arrived, heard, client)

@@ -1,0 +1,232 @@
+"""The permit scan: who runs next. Pure. Rules 0a to 0f of `scheduler`, by their numbers."""
+
+from typing import NamedTuple
+
+from services.scheduler.core.alarms import Alarm
+from services.scheduler.core.books import Books
+from services.scheduler.core.line import Order, Waiter
+from services.scheduler.core.queue import CHILD, LOAD_LANE, Bench
+from services.scheduler.core.state import Instance, Model, Permit
+from services.scheduler.core.values import AskTransient, Effect, Grant, State, Tier
+
+_NEVER_MS = 1 << 62
+
+
+class Coming(NamedTuple):
+    """A model that is on its way for a waiter, for whom permits are kept (0a)."""
+
+    rank: int
+    cost: int
+    ends_ms: int
+
+
+class Scan:
+    """Gives permits out."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._frozen: list[Waiter | None] = [None] * (CHILD + 1)
+        """By rank: who lacked permits first, and is passed by nobody of that rank (0c)."""
+        self.stopped_at = 0
+        """Rank of the head that lacks permits; 0: nobody waits for permits alone."""
+
+    def unchanged_by(self, waiter: Waiter) -> bool:
+        """A newcomer of this rank comes after a head that lacks permits: nothing to decide."""
+        return waiter.rank <= self.stopped_at
+
+    def run(self, now_ms: int, out: list[Effect]) -> None:
+        """Grant what may run now."""
+        self.stopped_at = 0
+        books = self._books
+        coming = self._coming(now_ms) if books.unsettled else ()
+        for rank in range(CHILD, 0, -1):
+            if not books.room.benches[rank]:
+                continue
+            while (head := self.head(rank)) is not None:
+                if rank == Tier.BACKGROUND and self._somebody_else():
+                    return  # 0d
+                if not self._enough(now_ms, head, coming):
+                    self._frozen[rank] = head  # 0c
+                    self.stopped_at = rank
+                    return
+                self._take(now_ms, head, out)
+
+    def head(self, rank: int) -> Waiter | None:
+        """Who of a rank stands in the scan and is next (0a, 0b); the frozen one, if there is."""
+        frozen = self._frozen[rank]
+        if frozen is not None:
+            if frozen.rank != rank or not frozen.waits:
+                self._frozen[rank] = None
+            elif frozen.line is not None and self._stands(frozen):
+                return frozen
+        best: Waiter | None = None
+        for bench in self._books.room.benches[rank].values():
+            model = self._books.models.get(bench.model)
+            if model is None or not model.open or rank < model.least_rank:
+                continue
+            waiter = self._first_of(bench)
+            if waiter is None or not _in_time(waiter, model.least_rank, model.before):
+                continue
+            if best is None or _comes_before(waiter, best):
+                best = waiter
+        return best
+
+    def would_take(self, model: Model, least_rank: int, before: Order | None) -> bool:
+        """Somebody waits whom the model would still take, if it took those ranks and of the least
+        of them only who came before."""
+        if model.short:
+            return False
+        for rank in range(CHILD, least_rank - 1, -1):
+            bench = self._books.room.benches[rank].get(model.key)
+            if bench is not None:
+                waiter = self._first_of(bench)
+                if waiter is not None and _in_time(waiter, least_rank, before):
+                    return True
+        return False
+
+    def grant(self, now_ms: int, waiter: Waiter, instance: Instance, out: list[Effect]) -> Permit:
+        """Let a waiter run; its permits and place have been taken."""
+        books, request = self._books, waiter.request
+        waiter.instance = None
+        books.forget(now_ms, waiter)
+        model, lane, facts = books.models[waiter.model], waiter.lane, instance.facts
+        model.last_used_ms = now_ms
+        parent = books.permits.out.get(request.parent) if request.parent else None
+        permit = Permit(
+            request,
+            waiter.model,
+            waiter.runs_as,
+            waiter.cost,
+            lane.name,
+            waiter.client,
+            facts.address,
+            facts.instance_id,
+            now_ms,
+            lane.max_run_ms,
+            parent=parent,
+        )
+        books.permits.hold(permit)
+        self._charge(permit)
+        soon_ms = now_ms + min(books.settings.use_within_ms, lane.max_run_ms)
+        books.alarms.set(soon_ms, Alarm.UNUSED, permit)
+        waited_ms = now_ms - request.arrived_ms
+        out.append(
+            Grant(
+                request.permit_id,
+                waiter.model,
+                facts.address,
+                facts.instance_id,
+                waited_ms,
+                lane.max_run_ms,
+            )
+        )
+        return permit
+
+    # -- the rules ---------------------------------------------------------------------------
+
+    def _stands(self, waiter: Waiter) -> bool:
+        model = self._books.models.get(waiter.model)
+        if model is None or not model.open or waiter.rank < model.least_rank:
+            return False
+        in_time = _in_time(waiter, model.least_rank, model.before)
+        return in_time and not self._books.holds.closed(waiter.lane.name)
+
+    def _first_of(self, bench: Bench) -> Waiter | None:
+        best: Waiter | None = None
+        best_key: tuple[bool, float, tuple[int, int]] | None = None
+        several = len(bench.lines) > 1
+        for line in bench.lines.values():
+            if line.lane == LOAD_LANE or self._books.holds.closed(line.lane):
+                continue
+            head = line.head()
+            if not several:
+                best = head
+                break
+            key = (line.capped(head.client), head.client.virtual_ms, head.order)
+            if best_key is None or key < best_key:
+                best, best_key = head, key
+        return best
+
+    def _enough(self, now_ms: int, waiter: Waiter, coming: "tuple[Coming, ...]") -> bool:
+        cost = waiter.cost
+        free = self._books.permits.free
+        if cost > free and cost:
+            return False
+        kept, ends_ms = 0, _NEVER_MS
+        for other in coming:
+            if other.rank > waiter.rank:
+                kept += other.cost
+                ends_ms = min(ends_ms, other.ends_ms)
+        if not kept or not cost or cost + min(kept, self._books.permits.total) <= free:
+            return True
+        p90_ms = self._books.runs.p90_ms(waiter.lane.name, waiter.model)
+        return p90_ms is not None and now_ms + p90_ms <= ends_ms
+
+    def _coming(self, now_ms: int) -> "tuple[Coming, ...]":
+        found = []
+        for key in self._books.unsettled:
+            model = self._books.models.get(key)
+            if model is None or not _on_its_way(model):
+                continue
+            first = self._books.room.first(key)
+            if first is None or first.request.load_only:
+                continue
+            began_ms = model.load_began_ms if model.loading else now_ms
+            found.append(Coming(first.rank, first.cost, began_ms + model.expected_load_ms))
+        return tuple(found)
+
+    def _somebody_else(self) -> bool:
+        above = sum(self._books.room.counts[Tier.BACKGROUND + 1 :])
+        return above > 0 or self._books.permits.foreground > 0
+
+    def _take(self, now_ms: int, waiter: Waiter, out: list[Effect]) -> None:
+        """Grant, or first ask for the memory that the request needs beside its model's."""
+        books, request = self._books, waiter.request
+        self._frozen[waiter.rank] = None
+        model = books.models[waiter.model]
+        instance = model.pick()
+        model.occupy(instance)
+        waiter.runs_as = self._rank_of_run(waiter)
+        books.permits.take(waiter.cost, waiter.runs_as, waiter.lane.name)
+        preferred = request.preferred_mib or model.facts.peak_mib
+        if not preferred:
+            self.grant(now_ms, waiter, instance, out)
+            return
+        waiter.instance = instance
+        books.room.step_aside(waiter)
+        minimum = min(request.minimum_mib or preferred, preferred)
+        tier = Tier(waiter.runs_as)
+        out.append(AskTransient(request.permit_id, waiter.model, preferred, minimum, tier))
+
+    def _rank_of_run(self, waiter: Waiter) -> int:
+        """The tier that its run counts in: a child's is its parent's (0f)."""
+        if waiter.rank != CHILD:
+            return waiter.rank
+        parent = self._books.permits.out.get(waiter.request.parent)
+        return parent.rank if parent is not None else Tier.FREE
+
+    def _charge(self, permit: Permit) -> None:
+        books, client = self._books, permit.client
+        client.running += 1
+        if books.settings.fairness.soft_inflight:
+            place = (permit.model, client.key)
+            books.room.inflight[place] = books.room.inflight.get(place, 0) + 1
+        permit.charged_ms = permit.cost * books.runs.mean_ms(permit.lane, permit.model)
+        books.clients.charge(client, permit.charged_ms)
+
+
+def _comes_before(one: Waiter, other: Waiter) -> bool:
+    mine, its = one.client.virtual_ms, other.client.virtual_ms
+    return mine < its or (mine == its and one.order < other.order)
+
+
+def _in_time(waiter: Waiter, least_rank: int, before: Order | None) -> bool:
+    """Nobody passes the one that a model has to leave for, once that has waited long enough."""
+    return before is None or waiter.rank > least_rank or waiter.order < before
+
+
+def _on_its_way(model: Model) -> bool:
+    if model.facts.state is State.READY:
+        return False
+    made_room_for = model.need is not None and bool(model.need.victims)
+    return model.asking or model.loading or made_room_for

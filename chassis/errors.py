@@ -44,6 +44,7 @@ class Reason(StrEnum):
     PERMIT_IN_USE = "permit_in_use"
     GRANT_LAPSED = "grant_lapsed"
     MODEL_BUSY = "model_busy"
+    MODEL_EVICTED = "model_evicted"
     QUEUE_FULL = "queue_full"
     SATURATED = "saturated"
     ADMISSION_TIMEOUT = "admission_timeout"
@@ -106,6 +107,7 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.PERMIT_IN_USE: _caller(409, _C.FAILED_PRECONDITION, "permit_in_use"),
         Reason.GRANT_LAPSED: _busy(503, _C.FAILED_PRECONDITION, "grant_lapsed"),
         Reason.MODEL_BUSY: _caller(409, _C.FAILED_PRECONDITION, "model_busy"),
+        Reason.MODEL_EVICTED: _busy(503, _C.UNAVAILABLE, "model_evicted"),
         Reason.QUEUE_FULL: _busy(429, _C.RESOURCE_EXHAUSTED, "queue_full"),
         Reason.SATURATED: _busy(429, _C.RESOURCE_EXHAUSTED, "saturated"),
         Reason.ADMISSION_TIMEOUT: _busy(503, _C.UNAVAILABLE, "admission_timeout"),

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     DEVICE_NOT_FOUND = "device_not_found"
+    FILE_NOT_FOUND = "file_not_found"
     LEASE_NOT_FOUND = "lease_not_found"
     LEASE_REQUIRED = "lease_required"
     PERMIT_REQUIRED = "permit_required"
@@ -100,6 +101,7 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.ROUTE_NOT_FOUND: _caller(404, _C.UNIMPLEMENTED, "route_not_found"),
         Reason.METHOD_NOT_ALLOWED: _caller(405, _C.UNIMPLEMENTED, "method_not_allowed"),
         Reason.DEVICE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "device_not_found"),
+        Reason.FILE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "file_not_found"),
         Reason.LEASE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "lease_not_found"),
         Reason.LEASE_REQUIRED: _caller(400, _C.FAILED_PRECONDITION, "lease_required"),
         Reason.PERMIT_REQUIRED: _caller(400, _C.FAILED_PRECONDITION, "permit_required"),

@@ -167,7 +167,7 @@ class SimulatedCard:
             raise CardError(
                 f"{self._path} is not a simulated card; restart the broker, which makes it anew."
             ) from None
-        alive = {each.pid: _start_time(each.pid) for each in card.held}
+        alive = {pid: _start_time(pid) for pid in {each.pid for each in card.held}}
         card.held = [each for each in card.held if alive[each.pid] == each.began]
         return card
 

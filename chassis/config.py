@@ -15,11 +15,14 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-SECTIONS = ("broker", "scheduler", "llm", "edge")
-"""Sections that may stand in the file beside House's own keys."""
+MODEL_SERVICES = ("llm", "simulated")
+"""Services that host models; each is there when its section is."""
 
-_DIALLED = ("broker", "scheduler", "llm")
+_DIALLED = ("broker", "scheduler", *MODEL_SERVICES)
 """Services of gRPC; the edge says in its own section where it listens."""
+
+SECTIONS = (*_DIALLED, "edge")
+"""Sections that may stand in the file beside House's own keys."""
 
 CONFIG_ENV = "COHABIT_CONFIG"
 _DEFAULT_NAME = "cohabit.yaml"
@@ -128,6 +131,14 @@ class Document:
     path: Path
     data: Mapping[str, Any]
     marks: Mapping[Loc, Mark]
+
+    def model_services(self) -> tuple[str, ...]:
+        """The services that host models in this house: those that have a section."""
+        return tuple(name for name in MODEL_SERVICES if name in self.data)
+
+    def grpc_services(self) -> tuple[str, ...]:
+        """Every service of gRPC of this house, in starting order."""
+        return ("broker", "scheduler", *self.model_services())
 
     def section(self, name: str, kind: type[S]) -> S:
         """Section `name`, checked against `kind`. Raises ConfigError."""

@@ -133,7 +133,7 @@ def test_the_complaint_names_who_does_not_answer() -> None:
 
 
 def test_services_start_in_order_and_out_of_the_working_directory() -> None:
-    programs = specs(Path("/c.yaml"))
+    programs = specs(Path("/c.yaml"), ("broker", "scheduler", "llm"))
     assert [spec.name for spec in programs] == ["broker", "scheduler", "llm", "edge"]
     assert all(tuple(spec.argv[1:3]) == ("-P", "-m") for spec in programs)
     assert all(tuple(spec.argv[-2:]) == ("--config", "/c.yaml") for spec in programs)

@@ -6,7 +6,7 @@ one for its silence.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +98,7 @@ def _bare(error: grpc.aio.AioRpcError, code: grpc.StatusCode) -> bool:
     return error.code() is code and all(key != DETAILS_KEY for key, _ in trailers)
 
 
-async def heard(call: Any, silence_s: float) -> AsyncIterator[Any]:
+async def heard(call: Any, silence_s: float) -> AsyncGenerator[Any, None]:
     """The messages of a stream, to its end; TimeoutError when none came for `silence_s`.
 
     The call is cancelled when the reader leaves.

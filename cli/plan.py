@@ -43,7 +43,7 @@ def _verdict(model: str, plan: pb.PlanResidencyResponse) -> Text:
 
 
 def _evictions(plan: pb.PlanResidencyResponse) -> Table:
-    table = table_of("To leave, in this order", "#", "model", "#frees", "#cost", "why")
+    table = table_of("To leave, in this order", "##", "model", "#frees", "#cost", "why")
     for place, leaver in enumerate(plan.evictions, 1):
         name = Text(flat(leaver.model_key))
         why = Text(flat(leaver.why))

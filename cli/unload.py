@@ -1,6 +1,5 @@
 """`cohabit unload MODEL`: give a model's memory back, once what runs on it is over."""
 
-import math
 import sys
 from contextlib import nullcontext
 from typing import Annotated
@@ -9,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cli.console import Refused, note
+from cli.console import note
 from cli.dial import INTERRUPTED, ConfigOption, Dialled, with_house
 from cli.known import asked_for
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
@@ -48,8 +47,6 @@ def command(
     config_path: ConfigOption = None,
 ) -> None:
     """Unload a model; it takes nothing new and leaves when what runs on it is over."""
-    if drain_s is not None and math.isnan(drain_s):
-        raise Refused("--drain takes a number of seconds, e.g. --drain 30.")
     console = Console(stderr=True)
     waiting = Text(f"waiting for {model} to leave")
     try:

@@ -6,7 +6,8 @@ from cohabit.models.v1 import models_pb2
 
 STATE_STYLES = {"ready": "green", "failed": "red", "loading": "yellow", "draining": "yellow"}
 """Colours of states, by name."""
-_UNITS = ((60, "s"), (60, "min"), (48, "h"))
+_UNITS = ((60, 1, "s"), (3_600, 60, "min"), (48 * 3_600, 3_600, "h"))
+"""Below how many seconds a unit is used, and how many it has."""
 
 
 def mib(count: int) -> str:
@@ -16,12 +17,11 @@ def mib(count: int) -> str:
 
 def span(ms: float) -> str:
     """A span of time in its largest unit, e.g. "12 s", "4 min"; never negative."""
-    count = max(0.0, ms) / 1000
-    for most, unit in _UNITS:
-        if count < most:
-            return f"{int(count)} {unit}"
-        count /= 60
-    return f"{int(count / 24)} d"
+    seconds = int(max(0.0, ms) / 1000)
+    for most_s, unit_s, unit in _UNITS:
+        if seconds < most_s:
+            return f"{seconds // unit_s} {unit}"
+    return f"{seconds // 86_400} d"
 
 
 def tier_name(tier: int) -> str:

@@ -43,7 +43,8 @@ def model_table(
     """A row a model. What waits gives way first on a narrow page, then long names."""
     wide = ("#peak", "#used") if width >= _WIDE else ()
     table = table_of(None, "model", "state", "#MiB", *wide, "#runs", "eviction", "waiting")
-    table.columns[0].min_width = _NAME_CHARS
+    longest = max((len(flat(model.model_key)) for model in models), default=0)
+    table.columns[0].min_width = min(_NAME_CHARS, longest)
     for column in table.columns[1:-2]:
         column.no_wrap = True
     for model in models:

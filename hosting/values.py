@@ -30,6 +30,8 @@ class ModelSpec:
     resident_mib: int
     peak_transient_mib: int = 0
     places: int = 1
+    max_instances: int = 1
+    """Engine processes it may have side by side."""
     context_tokens: int = 0
     family: str = ""
     owner: str = ""

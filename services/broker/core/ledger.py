@@ -147,6 +147,11 @@ class Ledger:
             headroom_mib={tier: self._headroom(device, budget, tier) for tier in Tier},
         )
 
+    def promised_mib(self, device: str, now_ms: int) -> int:
+        """What of a device is lent and not in use yet."""
+        self._expire(now_ms)
+        return self._of(device).unmaterialised_mib
+
     def replay(self, entry: Entry) -> None:
         """Take in one journal entry, in the order in which they were written."""
         self._expire(entry.at_unix_ms)

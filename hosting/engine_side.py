@@ -18,7 +18,7 @@ import structlog
 from chassis import log
 from chassis.channel import PERMIT_ID
 from chassis.errors import Fault, Reason
-from chassis.main import run
+from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import Server, service_name, until_signal
 from cohabit.common.v1 import common_pb2

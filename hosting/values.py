@@ -78,8 +78,11 @@ class EngineHome:
 
     @property
     def socket_prefix(self) -> str:
-        """How the sockets of this service's engines are called in run_dir."""
-        return f"engine-{self.service}-"
+        """How the sockets of this service's engines are called in run_dir.
+
+        By three letters, for the path of a socket has few.
+        """
+        return f"engine-{self.service[:3]}-"
 
     def sweep(self) -> None:
         """Remove the sockets of an earlier life's engines: they died with it."""

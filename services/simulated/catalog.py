@@ -31,6 +31,7 @@ class ProfiledModel:
             resident_mib=config.resident_mib,
             peak_transient_mib=config.peak_mib,
             places=config.places,
+            max_instances=config.max_instances,
             context_tokens=config.context_tokens,
             family=config.family,
             owner=config.owner,

@@ -39,15 +39,21 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     profile = Profile(**told["profile"])
     device = await simulated_device(told["broker"])
     engine = SimulatedEngine(profile, SimulatedCard(Path(told["run_dir"]) / f"{device}.card"))
+    process.usage = lambda: engine.usage_mib
     simulated_pb2_grpc.add_SimulatedServiceServicer_to_server(
         RunServicer(process, engine), process.server.grpc
     )
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
         AnswerServicer(process, engine), process.server.grpc
     )
+
+    def progress(share: float) -> None:
+        process.report_progress(share)
+        process.report_usage()
+
     await process.server.start(process.birth.address)
     process.server.closing.push_async_callback(engine.unload)
-    await engine.load(process.report_progress)
+    await engine.load(progress)
     return models_pb2.EngineReady(
         places=profile.places,
         capabilities=models_pb2.Capabilities(

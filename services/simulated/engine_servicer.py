@@ -30,7 +30,7 @@ class RunServicer(rpc.SimulatedServiceServicer):
         self._engine = engine
 
     async def Run(self, request: pb.RunRequest, context: Context) -> AsyncIterator[pb.RunResponse]:
-        async with self._process.permits.use(permit_of(context)):
+        async with self._process.permits.use(permit_of(context), request.transient_lease_id):
             _check_model(self._process, request.model)
             await context.send_initial_metadata(_TAKEN_IN)
             began = asyncio.get_running_loop().time()
@@ -38,6 +38,7 @@ class RunServicer(rpc.SimulatedServiceServicer):
             work_s = _work_s(request, self._engine.profile)
             async with aclosing(self._engine.run(work_s, transient_mib)) as work:
                 async for share in work:
+                    self._process.report_usage()
                     yield pb.RunResponse(progress=share)
             ran_ms = round(1000 * (asyncio.get_running_loop().time() - began))
             done = pb.RunResponse.Done(

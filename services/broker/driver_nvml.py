@@ -19,6 +19,17 @@ from chassis import log
 from services.broker.device import ProcessUse
 
 _BYTES_PER_MIB = 1 << 20
+_PROCESSES = (
+    (
+        pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+        pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+    ),
+    (
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2,
+    ),
+)
+"""Drivers before 510 have the second of each pair alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +81,11 @@ class OpenCard:
     def processes(self) -> tuple[ProcessUse, ...]:
         """Who uses it, as far as the driver tells; one that computes and draws counts once."""
         used: dict[int, int] = {}
-        for ask in (
-            pynvml.nvmlDeviceGetComputeRunningProcesses,
-            pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-        ):
-            for process in _optional(partial(ask, self._handle)) or ():
+        for ask, older in _PROCESSES:
+            found = _optional(partial(ask, self._handle))
+            if found is None:
+                found = _optional(partial(older, self._handle)) or ()
+            for process in found:
                 mib = (process.usedGpuMemory or 0) // _BYTES_PER_MIB
                 used[process.pid] = max(mib, used.get(process.pid, 0))
         return tuple(ProcessUse(pid, mib, "") for pid, mib in used.items())

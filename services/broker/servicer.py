@@ -95,6 +95,7 @@ class BrokerServicer(rpc.BrokerServiceServicer):
         fits = len(request.holder_prefix) <= _MAX_TEXT_CHARS
         _check(fits, f"holder_prefix is longer than {_MAX_TEXT_CHARS} characters")
         with self._shell.watchers.watch(request.holder_prefix) as box:
+            await context.send_initial_metadata(())  # from here on nothing is missed
             while (shrink := await box.next()) is not None:
                 yield pb.WatchPressureResponse(
                     lease_id=shrink.lease_id,

@@ -129,7 +129,7 @@ class BrokerServiceServicer:
     def WatchPressure(self, request, context):
         """WatchPressure tells holders that can shrink by how much, when a tier above
         that of their resident lease was refused: at most once a second for each
-        lease. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+        lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
         RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
         much has piled up unread.
         """

@@ -59,7 +59,7 @@ class BrokerServiceStub:
     WatchPressure: _grpc.UnaryStreamMultiCallable[_broker_pb2.WatchPressureRequest, _broker_pb2.WatchPressureResponse]
     """WatchPressure tells holders that can shrink by how much, when a tier above
     that of their resident lease was refused: at most once a second for each
-    lease. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+    lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
     RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
     much has piled up unread.
     """
@@ -104,7 +104,7 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     WatchPressure: _aio.UnaryStreamMultiCallable[_broker_pb2.WatchPressureRequest, _broker_pb2.WatchPressureResponse]  # type: ignore[assignment]
     """WatchPressure tells holders that can shrink by how much, when a tier above
     that of their resident lease was refused: at most once a second for each
-    lease. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+    lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
     RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
     much has piled up unread.
     """
@@ -182,7 +182,7 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_broker_pb2.WatchPressureResponse], _abc.AsyncIterator[_broker_pb2.WatchPressureResponse]]:
         """WatchPressure tells holders that can shrink by how much, when a tier above
         that of their resident lease was refused: at most once a second for each
-        lease. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+        lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
         RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
         much has piled up unread.
         """

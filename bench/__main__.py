@@ -22,7 +22,7 @@ from bench.report import Report
 from bench.rounds import Way, take_turns
 from bench.through_edge import ThroughEdge, through_edge
 from bench.through_grpc import through_grpc
-from chassis.main import run
+from chassis.loop import run
 from tests.tiny_gguf import make_tiny_gguf
 
 _ROOT = Path(__file__).parents[1]

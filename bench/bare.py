@@ -19,7 +19,7 @@ from typing import Any
 from bench.clock import StopWatch
 from bench.figures import Shot
 from bench.question import Question
-from chassis.main import run
+from chassis.loop import run
 from chassis.process import child_env, die_with_parent
 from services.llm.config import ModelConfig
 from services.llm.engine import Engine

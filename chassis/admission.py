@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 R = TypeVar("R", bound=Message)
 
+_GONE = (Reason.SERVICE_UNAVAILABLE, Reason.PERMIT_REVOKED, Reason.MODEL_EVICTED)
+"""How an engine says that it will not take a request in."""
 _TRIES = 5
 """Grants a request may use up on engines that turn out to be gone."""
 
@@ -44,6 +46,11 @@ class Turn:
     """The model that serves, which may be another than was asked for."""
     timeout_s: float
     metadata: tuple[tuple[str, str], ...]
+    queue_wait_ms: int
+    """How long it waited for its turn."""
+    transient_lease_id: str
+    """Covers the memory it adds while it runs; empty: it was lent none."""
+    transient_mib: int
 
 
 Start = Callable[[S, Turn], UnaryStreamCall[Any, R]]
@@ -89,7 +96,14 @@ class Admission(Generic[S]):
 
     async def _on_engine(self, place: Place, start: Start[S, R]) -> AsyncGenerator[R, None]:
         grant = place.granted
-        turn = Turn(grant.model_key, self._waits.request_s, call_metadata(grant.permit_id))
+        turn = Turn(
+            model_key=grant.model_key,
+            timeout_s=self._waits.request_s,
+            metadata=call_metadata(grant.permit_id),
+            queue_wait_ms=grant.queue_wait_ms,
+            transient_lease_id=grant.transient_lease_id,
+            transient_mib=grant.transient_mib,
+        )
         async with self._engines.to(grant.address) as engine:
             call = start(engine, turn)
             try:
@@ -114,7 +128,7 @@ class _NotTakenInError(Exception):
 async def _ending(error: grpc.aio.AioRpcError, place: Place, *, began: bool) -> Exception:
     """What the failure of an engine's call means to its request."""
     fault = fault_of(error, "engine")
-    gone = fault.reason in (Reason.SERVICE_UNAVAILABLE, Reason.PERMIT_REVOKED)
+    gone = fault.reason in _GONE
     # A request that may itself have ended the engine is not sent to the next one.
     if gone and not began and TAKEN_IN not in dict(error.initial_metadata() or ()):
         return _NotTakenInError()

@@ -15,11 +15,14 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-SECTIONS = ("broker", "scheduler", "llm", "edge")
-"""Sections that may stand in the file beside House's own keys."""
+MODEL_SERVICES = ("llm", "simulated")
+"""Services that host models; each is there when its section is."""
 
-_DIALLED = ("broker", "scheduler", "llm")
+_DIALLED = ("broker", "scheduler", *MODEL_SERVICES)
 """Services of gRPC; the edge says in its own section where it listens."""
+
+SECTIONS = (*_DIALLED, "edge")
+"""Sections that may stand in the file beside House's own keys."""
 
 CONFIG_ENV = "COHABIT_CONFIG"
 _DEFAULT_NAME = "cohabit.yaml"
@@ -129,6 +132,14 @@ class Document:
     data: Mapping[str, Any]
     marks: Mapping[Loc, Mark]
 
+    def model_services(self) -> tuple[str, ...]:
+        """The services that host models in this house: those that have a section."""
+        return tuple(name for name in MODEL_SERVICES if name in self.data)
+
+    def grpc_services(self) -> tuple[str, ...]:
+        """Every service of gRPC of this house, in starting order."""
+        return ("broker", "scheduler", *self.model_services())
+
     def section(self, name: str, kind: type[S]) -> S:
         """Section `name`, checked against `kind`. Raises ConfigError."""
         value = self.data.get(name)
@@ -148,7 +159,7 @@ class Document:
         longest = f"{absolute.run_dir}/{_LONGEST_SOCKET}"
         if len(os.fsencode(longest)) > _SOCKET_PATH_BYTES:
             raise ConfigError(
-                f"{self._where(('run_dir',))}: run_dir: expected a folder whose sockets have paths "
+                f"{self.where(('run_dir',))}: run_dir: expected a folder whose sockets have paths "
                 f"of at most {_SOCKET_PATH_BYTES} bytes, got {absolute.run_dir}; "
                 "set run_dir to a shorter one, e.g. /run/cohabit"
             )
@@ -168,17 +179,18 @@ class Document:
         if error["type"] == "extra_forbidden":
             known = [*kind.model_fields, *(SECTIONS if len(loc) == 1 else ())]
             hint = f"; known here: {', '.join(sorted(known))}" if len(loc) <= 2 else ""
-            return f"{self._where(loc)}: {key}: unknown key{hint}"
+            return f"{self.where(loc)}: {key}: unknown key{hint}"
         if error["type"] == "missing":
-            return f"{self._where(loc)}: {key}: missing; expected a value"
+            return f"{self.where(loc)}: {key}: missing; expected a value"
         said = str(error["msg"]).removeprefix("Value error, ")
         expected = said[:1].lower() + said[1:].replace("Input should be", "expected")
         expected = expected.replace("input should be", "expected")
         if isinstance(error["input"], Mapping):  # a rule over several keys says which it means
-            return f"{self._where(loc)}: {key}: {expected}"
-        return f"{self._where(loc)}: {key}: {expected}, got {error['input']!r}"
+            return f"{self.where(loc)}: {key}: {expected}"
+        return f"{self.where(loc)}: {key}: {expected}, got {error['input']!r}"
 
-    def _where(self, loc: Loc) -> str:
+    def where(self, loc: Loc) -> str:
+        """File and line of a key, or of the nearest one above it that was written."""
         while loc and loc not in self.marks:
             loc = loc[:-1]
         mark = self.marks.get(loc)

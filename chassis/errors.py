@@ -37,6 +37,7 @@ class Reason(StrEnum):
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     DEVICE_NOT_FOUND = "device_not_found"
+    FILE_NOT_FOUND = "file_not_found"
     LEASE_NOT_FOUND = "lease_not_found"
     LEASE_REQUIRED = "lease_required"
     PERMIT_REQUIRED = "permit_required"
@@ -44,6 +45,7 @@ class Reason(StrEnum):
     PERMIT_IN_USE = "permit_in_use"
     GRANT_LAPSED = "grant_lapsed"
     MODEL_BUSY = "model_busy"
+    MODEL_EVICTED = "model_evicted"
     QUEUE_FULL = "queue_full"
     SATURATED = "saturated"
     ADMISSION_TIMEOUT = "admission_timeout"
@@ -99,6 +101,7 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.ROUTE_NOT_FOUND: _caller(404, _C.UNIMPLEMENTED, "route_not_found"),
         Reason.METHOD_NOT_ALLOWED: _caller(405, _C.UNIMPLEMENTED, "method_not_allowed"),
         Reason.DEVICE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "device_not_found"),
+        Reason.FILE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "file_not_found"),
         Reason.LEASE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "lease_not_found"),
         Reason.LEASE_REQUIRED: _caller(400, _C.FAILED_PRECONDITION, "lease_required"),
         Reason.PERMIT_REQUIRED: _caller(400, _C.FAILED_PRECONDITION, "permit_required"),
@@ -106,6 +109,7 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.PERMIT_IN_USE: _caller(409, _C.FAILED_PRECONDITION, "permit_in_use"),
         Reason.GRANT_LAPSED: _busy(503, _C.FAILED_PRECONDITION, "grant_lapsed"),
         Reason.MODEL_BUSY: _caller(409, _C.FAILED_PRECONDITION, "model_busy"),
+        Reason.MODEL_EVICTED: _busy(503, _C.UNAVAILABLE, "model_evicted"),
         Reason.QUEUE_FULL: _busy(429, _C.RESOURCE_EXHAUSTED, "queue_full"),
         Reason.SATURATED: _busy(429, _C.RESOURCE_EXHAUSTED, "saturated"),
         Reason.ADMISSION_TIMEOUT: _busy(503, _C.UNAVAILABLE, "admission_timeout"),

@@ -6,15 +6,13 @@ where `start(context)` is a coroutine that builds the service and serves until t
 """
 
 import argparse
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import uvloop
-
 from chassis import config, log, metrics
+from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import CannotListen
 
@@ -65,13 +63,3 @@ def _serve_metrics(name: str, house: config.House) -> None:
     except OSError as error:
         said = error.strerror or error
         raise CannotListen(f"metrics cannot be served on {listen}: {said}") from None
-
-
-def run(main: Awaitable[None]) -> None:
-    """Run a coroutine on uvloop to its end."""
-
-    async def wrapped() -> None:
-        await main
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(wrapped())

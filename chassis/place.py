@@ -31,8 +31,23 @@ class Ask:
     """What a request needs from the scheduler."""
 
     model: str
+    """A model's key, or a family."""
     tier: "common_pb2.Tier.ValueType"
     max_output_tokens: int = 0
+    prompt_tokens: int = 0
+    """Counted, to choose between twins; 0: not counted."""
+    key: str = ""
+    """Of the client, among whom capacity is shared; empty: that of all who have none."""
+    lane: str = ""
+    """Empty: the model's."""
+    try_acquire: bool = False
+    """Be refused rather than wait."""
+    parent_permit_id: str = ""
+    """The permit on whose behalf it runs; empty: none."""
+    preferred_mib: int = 0
+    """Device memory it adds at its peak; 0: what the model's footprint says."""
+    minimum_mib: int = 0
+    """The least of that it can do with; 0: all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +144,16 @@ class Place:
         self._call = self.scheduler.Admit(
             pb.AdmitRequest(
                 model=self.ask.model,
+                lane=self.ask.lane,
                 tier=self.ask.tier,
+                fairness_key=self.ask.key,
                 request_id=log.request_id.get(),
+                try_acquire=self.ask.try_acquire,
+                parent_permit_id=self.ask.parent_permit_id,
                 resume_token=self._token,
+                preferred_transient_mib=self.ask.preferred_mib,
+                minimum_transient_mib=self.ask.minimum_mib,
+                prompt_tokens=self.ask.prompt_tokens,
                 max_output_tokens=self.ask.max_output_tokens,
             ),
             timeout=self.waits.request_s,

@@ -14,7 +14,6 @@ from chassis.backoff import Backoff
 from chassis.channel import open_channel
 from cli.console import printable
 
-GRPC_SERVICES = ("broker", "scheduler", "llm")
 DOWN = "is down"
 _POLL = Backoff(first_s=0.1, factor=1.3, most_s=1.0)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from chassis import config
-from cli.health import GRPC_SERVICES
 
 S = TypeVar("S", bound=config.Section)
 
@@ -40,12 +39,24 @@ class Whole:
     path: Path
     house: config.House
     edge_url: str
+    services: tuple[str, ...]
+    """Those of gRPC, in starting order."""
     models: Mapping[str, ModelFile]
+    """Those that have files, by name."""
+    pretended: tuple[str, ...] = ()
+    """Simulated language models."""
 
     @property
     def addresses(self) -> dict[str, str]:
         """The gRPC target of each service, by name."""
-        return {name: self.house.address_of(name) for name in GRPC_SERVICES}
+        return {name: self.house.address_of(name) for name in self.services}
+
+    @property
+    def usable(self) -> str | None:
+        """A model that can be asked something as things stand; None if there is none."""
+        troubles = self.troubles()
+        names = [*(name for name in self.models if name not in troubles), *self.pretended]
+        return names[0] if names else None
 
     def missing(self) -> dict[str, ModelFile]:
         """Models whose file is not there."""
@@ -72,6 +83,7 @@ def load(path: Path | None) -> Whole:
     from services.broker.config import BrokerConfig  # noqa: PLC0415
     from services.llm.config import LlmConfig  # noqa: PLC0415
     from services.scheduler.config import SchedulerConfig  # noqa: PLC0415
+    from services.simulated.config import SimulatedConfig  # noqa: PLC0415
 
     document = config.load(path)
     wrong: list[str] = []
@@ -86,9 +98,22 @@ def load(path: Path | None) -> Whole:
     checked("broker", BrokerConfig)
     checked("scheduler", SchedulerConfig)
     llm, edge = checked("llm", LlmConfig), checked("edge", EdgeConfig)
-    if llm is None or edge is None or wrong:
+    simulated = checked("simulated", SimulatedConfig)
+    if llm is None or edge is None or simulated is None or wrong:
         raise config.ConfigError("\n".join(wrong))
-    return Whole(document.path, document.house(), edge_url(edge.listen), llm.models)
+    for name in sorted(llm.models.keys() & simulated.models.keys()):
+        raise config.ConfigError(
+            f"{document.where(('simulated', 'models', name))}: simulated.models.{name}: expected "
+            "another name, for this is one of llm.models"
+        )
+    return Whole(
+        path=document.path,
+        house=document.house(),
+        edge_url=edge_url(edge.listen),
+        services=document.grpc_services(),
+        models=llm.models,
+        pretended=tuple(n for n, m in simulated.models.items() if m.kind == "language"),
+    )
 
 
 def model_named(document: config.Document, name: str) -> ModelFile | None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli import chat, pull, status, up
+from cli import chat, leases, load, models, plan, pull, status, unload, up
 from cli.console import Refused, fail
 
 app = typer.Typer(
@@ -17,6 +17,11 @@ app = typer.Typer(
 )
 app.command("up")(up.command)
 app.command("status")(status.command)
+app.command("models")(models.command)
+app.command("load")(load.command)
+app.command("unload")(unload.command)
+app.command("plan")(plan.command)
+app.command("leases")(leases.command)
 app.command("pull")(pull.command)
 app.command("chat")(chat.command)
 

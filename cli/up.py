@@ -8,6 +8,7 @@ import asyncio
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from chassis.config import ConfigError, fail
 from chassis.process import child_env, die_with_parent
 from cli import house
 from cli.console import note
-from cli.health import GRPC_SERVICES, Health, until_serving
+from cli.health import Health, until_serving
 from cli.launcher import OWN, Launcher, Spec
 from cli.lines import Screen
 from cli.pull import pull_model
@@ -62,9 +63,9 @@ def pull_models(whole: house.Whole) -> None:
         note(f"Model {name}: {done.path}, sha256 {done.sha256}")
 
 
-def specs(config_path: Path) -> list[Spec]:
-    """The programs of the house, in starting order."""
-    modules = {name: f"services.{name}" for name in GRPC_SERVICES} | {"edge": "edge"}
+def specs(config_path: Path, services: Sequence[str]) -> list[Spec]:
+    """The programs of the house, in starting order: `services` of gRPC, then the edge."""
+    modules = {name: f"services.{name}" for name in services} | {"edge": "edge"}
     # -P: a foreign `services` folder in the working directory must not be imported.
     return [
         Spec(
@@ -78,7 +79,7 @@ def specs(config_path: Path) -> list[Spec]:
 
 def run(whole: house.Whole) -> int:
     """Supervise until told to stop; answers the exit status."""
-    programs = specs(whole.path)
+    programs = specs(whole.path, whole.services)
     names = [OWN, *(spec.name for spec in programs)]
     screen = Screen(sys.stderr.fileno(), names, page_fd=sys.stdout.fileno())
     env = child_env() | {"PYTHONUNBUFFERED": "1"}
@@ -111,8 +112,7 @@ def banner(seen: list[Health], whole: house.Whole) -> list[str]:
     troubles = whole.troubles()
     lines = ["Cohabit is up.", *table]
     lines += [remedy(whole, name, trouble) for name, trouble in troubles.items()]
-    usable = next((name for name in whole.models if name not in troubles), None)
-    if usable is not None:
+    if (usable := whole.usable) is not None:
         lines += ["Try:", f"  {curl(whole.edge_url, usable)}"]
     return lines
 

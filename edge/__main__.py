@@ -11,8 +11,9 @@ from edge.server import HttpServer
 
 async def start(context: Context[EdgeConfig]) -> None:
     """Serve until told to stop."""
-    config = context.own
-    async with open_app(config, context.house.address_of("scheduler")) as app:
+    config, house = context.own, context.house
+    services = {name: house.address_of(name) for name in context.document.model_services()}
+    async with open_app(config, house.address_of("scheduler"), services) as app:
         server = HttpServer(app, *config.address, config.drain_s)
         try:
             host, port = await server.start()

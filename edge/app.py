@@ -1,8 +1,8 @@
 """The routes of the edge and what they are wired to."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypedDict
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -21,13 +21,18 @@ from chassis.errors import Fault, Reason
 from chassis.place import Waits
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
+from cohabit.simulated.v1 import simulated_pb2_grpc
 from edge import errors, openapi
 from edge.access import Access
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
-from edge.chat import ChatEndpoint, Door
+from edge.chat import ChatEndpoint
 from edge.config import EdgeConfig
 from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
+from edge.door import Door
+from edge.measure import Measure
+from edge.roster import Roster
+from edge.simulated import SERVICE, RunsEndpoint
 from edge.sse import Patience
 from edge.tier import TIERS, TierRule
 
@@ -36,27 +41,51 @@ _encode = msgspec.json.Encoder().encode
 
 
 @asynccontextmanager
-async def open_app(config: EdgeConfig, scheduler_address: str) -> AsyncIterator[ASGIApp]:
-    """The edge's ASGI application, connected until the block ends."""
-    engines = Channels(config.max_idle_engines, llm_pb2_grpc.LanguageModelServiceStub)
-    async with open_channel(scheduler_address) as channel:
-        scheduler = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+async def open_app(
+    config: EdgeConfig, scheduler_address: str, model_services: Mapping[str, str]
+) -> AsyncIterator[ASGIApp]:
+    """The edge's ASGI application, connected until the block ends.
+
+    `model_services`: the gRPC targets of those there are, by name.
+    """
+    async with AsyncExitStack() as stack:
+        scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
+            await stack.enter_async_context(open_channel(scheduler_address))
+        )
+        catalog, measure = Catalog(scheduler), Measure(model_services)
+        answerers = Channels(config.max_idle_engines, llm_pb2_grpc.LanguageModelServiceStub)
+        runners = Channels(config.max_idle_engines, simulated_pb2_grpc.SimulatedServiceStub)
+        for closing in (measure.close, answerers.close, runners.close):
+            stack.push_async_callback(closing)
         waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
-        chat = ChatEndpoint(
-            admission=Admission(scheduler, engines, waits),
+        entrance = _Entrance(
+            roster=Roster(catalog.listed),
             bodies=Bodies(config.max_body_mib * MIB, config.max_bodies_mib * MIB, config.body_s),
             door=Door(config.max_open_requests),
             tiers=TierRule(TIERS[config.default_tier], TIERS[config.open_tier_ceiling]),
-            patience=Patience(config.keepalive_s, config.write_stall_s),
         )
-        try:
-            yield Access(routes(chat, Catalog(scheduler)), write_log=config.access_log)
-        finally:
-            await engines.close()
+        chat = ChatEndpoint(
+            admission=Admission(scheduler, answerers, waits),
+            measure=measure,
+            patience=Patience(config.keepalive_s, config.write_stall_s),
+            **entrance,
+        )
+        runs = RunsEndpoint(admission=Admission(scheduler, runners, waits), **entrance)
+        offered = runs if SERVICE in model_services else None
+        yield Access(routes(chat, catalog, offered), write_log=config.access_log)
 
 
-def routes(chat: ASGIApp, catalog: Catalog) -> FastAPI:
-    """All routes, with every error in one envelope."""
+class _Entrance(TypedDict):
+    """What the routes to models share."""
+
+    roster: Roster
+    bodies: Bodies
+    door: Door
+    tiers: TierRule
+
+
+def routes(chat: ASGIApp, catalog: Catalog, runs: ASGIApp | None) -> FastAPI:
+    """All routes, with every error in one envelope; `runs` in a house with simulated models."""
     app = FastAPI(
         openapi_url=OPENAPI_PATH,
         docs_url=None,
@@ -64,7 +93,9 @@ def routes(chat: ASGIApp, catalog: Catalog) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=_own_name,
     )
-    app.router.routes.append(_RawRoute(openapi.CHAT_PATH, chat, methods=["POST"]))
+    raw = {openapi.CHAT_PATH: chat} | ({openapi.RUNS_PATH: runs} if runs else {})
+    for path, endpoint in raw.items():
+        app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
     _add_models(app, catalog)
     _add_probes(app, catalog)
     _add_welcome(app)
@@ -72,7 +103,7 @@ def routes(chat: ASGIApp, catalog: Catalog) -> FastAPI:
     app.add_exception_handler(Fault, errors.on_fault)
     app.add_exception_handler(HTTPException, _NoRoute(app))
     app.add_exception_handler(Exception, errors.on_bug)
-    app.openapi = _Documented(app)  # type: ignore[method-assign]
+    app.openapi = _Documented(app, tuple(raw))  # type: ignore[method-assign]
     return app
 
 
@@ -162,8 +193,9 @@ def _json(value: Any) -> Response:
 class _Documented:
     """What FastAPI knows of its routes, completed once, on first use."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, raw: tuple[str, ...]) -> None:
         self._app = app
+        self._raw = raw
         self._document: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
@@ -174,9 +206,9 @@ class _Documented:
                 version=_VERSION,
                 description=openapi.DESCRIPTION,
                 routes=self._app.routes,
-                tags=openapi.TAGS,
+                tags=openapi.tags(self._raw),
             )
-            self._document = openapi.complete(known)
+            self._document = openapi.complete(known, self._raw)
         return self._document
 
 

@@ -12,6 +12,7 @@ from chassis.status import fault_of
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from edge.errors import model_not_found
+from edge.roster import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,10 +53,12 @@ class Catalog:
     scheduler: "scheduler_pb2_grpc.SchedulerServiceAsyncStub"
 
     async def models(self) -> ModelList:
-        """Every model of every service that answers. Raises Fault."""
-        return ModelList([_as_object(model) for model in await self._listed(_ASK_S)])
+        """Every name that can be asked for: models, and families of twins. Raises Fault."""
+        named = by_name(await self.listed())
+        return ModelList([_as_object(name, named[name]) for name in sorted(named)])
 
-    async def _listed(self, within_s: float) -> "Sequence[models_pb2.Model]":
+    async def listed(self, within_s: float = _ASK_S) -> "Sequence[models_pb2.Model]":
+        """What the scheduler lists. Raises Fault."""
         try:
             answer = await self.scheduler.ListModels(
                 pb.ListModelsRequest(), timeout=within_s, metadata=call_metadata()
@@ -80,7 +83,7 @@ class Catalog:
         if not answer.status.reconciled:
             raise _not_ready("The scheduler has started and waits for the model services.")
         try:
-            models = await self._listed(_PROBE_S)
+            models = await self.listed(_PROBE_S)
         except Fault as fault:
             raise _not_ready(fault.message) from None
         if models:
@@ -108,5 +111,6 @@ def _unreachable(status: pb.Status) -> str:
     return f"These model services do not answer: {', '.join(status.unreachable_workers)}."
 
 
-def _as_object(model: models_pb2.Model) -> ModelObject:
-    return ModelObject(model.key, model.created_unix_ms // 1000, model.owner or "cohabit")
+def _as_object(name: str, behind: "Sequence[models_pb2.Model]") -> ModelObject:
+    created_s = max(model.created_unix_ms for model in behind) // 1000
+    return ModelObject(name, created_s, behind[0].owner or "cohabit")

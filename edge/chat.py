@@ -6,9 +6,9 @@ A raw ASGI endpoint: parsing and answering are all that a request pays for.
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -19,11 +19,14 @@ from chassis.admission import Admission, Turn, engine_crashed
 from chassis.errors import Fault, Reason
 from chassis.place import Ask, Loading, Queued
 from cohabit.llm.v1 import llm_pb2
-from edge import chat_request, errors
+from edge import chat_request, errors, fairness
 from edge.body import Bodies
 from edge.chat_request import ChatRequest
 from edge.chat_response import Collected, Stream
 from edge.disconnect import while_connected
+from edge.door import Door
+from edge.measure import Measure, check_answers
+from edge.roster import Roster
 from edge.sse import Note, Patience, Source, stream_events
 from edge.tier import TierRule
 
@@ -40,31 +43,13 @@ _PARSED_AT_ONCE_BYTES = 256 * 1024
 Generated = Queued | Loading | llm_pb2.GenerateResponse
 
 
-class Door:
-    """Bounds how many requests for a model are in progress."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.inside = 0
-
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """Be one of them until the block ends. Raises Fault when there are too many."""
-        if self.inside >= self._limit:
-            message = f"{self._limit} requests are open already; try again shortly."
-            raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
-        self.inside += 1
-        try:
-            yield
-        finally:
-            self.inside -= 1
-
-
 @dataclass(frozen=True, slots=True)
 class ChatEndpoint:
     """The route's ASGI application."""
 
     admission: "Admission[Engine]"
+    roster: Roster
+    measure: Measure
     bodies: Bodies
     door: Door
     tiers: TierRule
@@ -74,9 +59,9 @@ class ChatEndpoint:
         """Answer one request. Raises Fault before the first byte."""
         request = Request(scope, receive)
         with self.door.enter(), self.bodies.room() as room:
-            tier = self.tiers.of(request.headers)
+            tier, key = self.tiers.of(request.headers), fairness.key_of(request.headers)
             chat = await _parse(await room.read(request))
-            ask = Ask(chat.model, tier, chat.generate.max_tokens)
+            ask = Ask(chat.model, tier, chat.generate.max_tokens, key=key)
             events = self._events(ask, chat)
             if chat.stream:
                 source = _as_sse(events, chat)
@@ -86,6 +71,10 @@ class ChatEndpoint:
             await Response(body, media_type="application/json")(scope, receive, send)
 
     async def _events(self, ask: Ask, chat: ChatRequest) -> AsyncGenerator[Generated, None]:
+        behind = await self.roster.behind(chat.model)
+        check_answers(behind)
+        tokens = await self.measure.prompt_tokens(behind, chat.generate)
+        ask = replace(ask, prompt_tokens=tokens)
         try:
             async with aclosing(self.admission.run(ask, _generating(chat.generate))) as events:
                 async for event in events:
@@ -105,25 +94,31 @@ async def _parse(body: bytes) -> ChatRequest:
 
 def _generating(request: llm_pb2.GenerateRequest) -> "Start[Engine, llm_pb2.GenerateResponse]":
     def start(engine: "Engine", turn: Turn) -> "GenerateCall":
-        request.model = turn.model_key
+        request.model = turn.model_key  # which the answer names, too
         return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
     return start
 
 
 async def _as_sse(events: AsyncGenerator[Generated, None], chat: ChatRequest) -> Source:
-    stream = Stream(_new_id(), int(time.time()), chat.model, include_usage=chat.include_usage)
+    stream: Stream | None = None
     async with aclosing(events):
         async for event in events:
             if isinstance(event, llm_pb2.GenerateResponse):
                 if event.HasField("prefill"):
                     yield Note(f"reading the prompt, {_done(event.prefill)}")
+                stream = stream or _stream(chat)
                 yield stream.feed(event)
             else:
                 yield _note(event)
-    if stream.finish is None:
+    if stream is None or stream.finish is None:
         raise engine_crashed()
     yield stream.end()
+
+
+def _stream(chat: ChatRequest) -> Stream:
+    served = chat.generate.model
+    return Stream(_new_id(), int(time.time()), served, include_usage=chat.include_usage)
 
 
 async def _as_body(events: AsyncGenerator[Generated, None], chat: ChatRequest) -> bytes:
@@ -134,7 +129,7 @@ async def _as_body(events: AsyncGenerator[Generated, None], chat: ChatRequest) -
                 collected.feed(event)
     if collected.finish is None:
         raise engine_crashed()
-    return collected.body(_new_id(), int(time.time()), chat.model)
+    return collected.body(_new_id(), int(time.time()), chat.generate.model)
 
 
 def _note(event: Queued | Loading) -> Note:

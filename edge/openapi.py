@@ -1,24 +1,28 @@
 """/openapi.json made true: the schemas come from the structs that decode and encode the bodies."""
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
 
+from edge import fairness, tier
 from edge.catalog import Health, ModelList, ModelObject
 from edge.chat_body import ChatBody
 from edge.chat_response import ChatCompletion, ChatCompletionChunk
 from edge.errors import ErrorEnvelope
-from edge.tier import HEADER, TIERS
+from edge.simulated import RunAnswer, RunBody
 
 CHAT_PATH = "/v1/chat/completions"
+RUNS_PATH = "/v1/simulated/runs"
 DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI.
 
 A model is loaded when it is first asked for; requests wait their turn by tier, which the header
-`x-cohabit-tier` names. Every answer that is an error has the same body: `message` is for people,
+`x-cohabit-tier` names, and within a tier clients share by the name that each gives itself in
+`x-cohabit-key`. Every answer that is an error has the same body: `message` is for people,
 `code` for machines, and `retry-after` is set where waiting helps. No key is needed. A field that
 is not supported is refused by name.
 """
-TAGS = [
+_TAGS = [
     {"name": "chat", "description": "Conversations, in OpenAI's dialect."},
     {"name": "models", "description": "What can be asked for."},
     {"name": "probes", "description": "For whoever watches over the house."},
@@ -35,7 +39,12 @@ class Welcome(msgspec.Struct):
     service: Literal["cohabit"] = "cohabit"
 
 
+_SIMULATED_TAG = {
+    "name": "simulated",
+    "description": "Pretended work on models that are not there, with real waiting for a turn.",
+}
 _TYPES = (ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome)
+_RUN_TYPES = (RunBody, RunAnswer)
 _REF = "#/components/schemas/{name}"
 _FAILURES = {
     "400": "The request is wrong; `param` names the field.",
@@ -59,11 +68,19 @@ def answers(kind: type, description: str, *failures: int) -> dict[int | str, dic
     return told
 
 
-def complete(document: dict[str, Any]) -> dict[str, Any]:
+def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
+    """The groups of routes, in the page's order."""
+    return [*_TAGS[:1], _SIMULATED_TAG, *_TAGS[1:]] if RUNS_PATH in raw_paths else _TAGS
+
+
+def complete(document: dict[str, Any], raw_paths: Collection[str]) -> dict[str, Any]:
     """Add the bodies' schemas and the routes that FastAPI does not know of."""
-    _, schemas = msgspec.json.schema_components((*_TYPES, ErrorEnvelope), ref_template=_REF)
+    types = (*_TYPES, *(_RUN_TYPES if RUNS_PATH in raw_paths else ()), ErrorEnvelope)
+    _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-    document["paths"] = {CHAT_PATH: {"post": _chat()}, **document["paths"]}
+    told = {CHAT_PATH: _chat, RUNS_PATH: _runs}
+    raw = {path: {"post": told[path]()} for path in raw_paths}
+    document["paths"] = {**raw, **document["paths"]}
     _forget_validation(document)
     return document
 
@@ -84,21 +101,53 @@ def _json(kind: type, description: str) -> dict[str, Any]:
 def _chat() -> dict[str, Any]:
     done = _json(ChatCompletion, "The answer; with `stream: true`, server-sent events.")
     done["content"]["text/event-stream"] = {"schema": ref(ChatCompletionChunk)}
-    failures = {status: _json(ErrorEnvelope, why) for status, why in _FAILURES.items()}
-    body = {"required": True, "content": {"application/json": {"schema": ref(ChatBody)}}}
     return {
         "tags": ["chat"],
         "summary": "Answer a conversation",
         "operationId": "create_chat_completion",
+        **_posted(ChatBody, done),
+    }
+
+
+def _runs() -> dict[str, Any]:
+    return {
+        "tags": ["simulated"],
+        "summary": "Pretend to work on a simulated model",
+        "description": "Nothing is computed: memory of the simulated card is held for a while.",
+        "operationId": "create_simulated_run",
+        **_posted(RunBody, _json(RunAnswer, "The work is over.")),
+    }
+
+
+def _posted(kind: type, done: dict[str, Any]) -> dict[str, Any]:
+    """What a route to a model takes and answers: body, headers, failures."""
+    failures = {status: _json(ErrorEnvelope, why) for status, why in _FAILURES.items()}
+    return {
         "parameters": [
-            {
-                "name": HEADER,
-                "in": "header",
-                "required": False,
-                "description": "How urgent it is; lowered to what the caller may have.",
-                "schema": {"type": "string", "enum": list(TIERS)},
-            }
+            _header(
+                tier.HEADER,
+                "How urgent it is; lowered to what the caller may have.",
+                {"type": "string", "enum": list(tier.TIERS)},
+            ),
+            _header(
+                fairness.HEADER,
+                "Whose it is: within a tier, those who ask are served in turn.",
+                {"type": "string", "minLength": 1, "maxLength": fairness.MOST_CHARS},
+            ),
         ],
-        "requestBody": body,
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": ref(kind)}},
+        },
         "responses": {"200": done, **failures},
+    }
+
+
+def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": schema,
     }

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import psutil
 
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from hosting.engine_side import EngineProcess
 
 _USAGE_EVERY_S = 2.0
-_MIB = 1024 * 1024
 
 
 class EngineServicer(rpc.EngineServiceServicer):
@@ -30,9 +28,9 @@ class EngineServicer(rpc.EngineServiceServicer):
         process = self._process
         with process.events.subscribe() as watcher:
             yield pb.WatchEngineResponse(load_progress=process.progress)
-            for permit_id in process.permits.running:
-                yield permit_event(permit_id, started=True)
-            yield usage_event()  # also says: these were all
+            for permit_id, lease_id in process.permits.running.items():
+                yield permit_event(permit_id, started=True, transient_lease_id=lease_id)
+            yield process.used.event()  # also says: these were all
             if process.ready is not None:
                 yield pb.WatchEngineResponse(ready=process.ready)
             usage_due = time.monotonic() + _USAGE_EVERY_S
@@ -42,7 +40,7 @@ class EngineServicer(rpc.EngineServiceServicer):
                 except Fallen:
                     return  # the parent comes back, and is told afresh what runs
                 if event is None:
-                    event = usage_event()
+                    event = process.used.event()
                     usage_due = time.monotonic() + _USAGE_EVERY_S
                 yield event
 
@@ -56,14 +54,21 @@ class EngineServicer(rpc.EngineServiceServicer):
         )
         return pb.RevokePermitResponse(running=running)
 
+    async def DrainEngine(
+        self,
+        request: pb.DrainEngineRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> pb.DrainEngineResponse:
+        running = await self._process.permits.drain(request.within_ms / 1000, force=request.force)
+        return pb.DrainEngineResponse(running=running)
 
-def permit_event(permit_id: str, *, started: bool) -> pb.WatchEngineResponse:
+
+def permit_event(
+    permit_id: str, *, started: bool, transient_lease_id: str = ""
+) -> pb.WatchEngineResponse:
     """That the work of a permit began or ended."""
     phase = pb.PermitChange.PHASE_STARTED if started else pb.PermitChange.PHASE_ENDED
-    return pb.WatchEngineResponse(permit=pb.PermitChange(permit_id=permit_id, phase=phase))
-
-
-def usage_event() -> pb.WatchEngineResponse:
-    """The memory of this process now."""
-    resident = psutil.Process().memory_info().rss // _MIB
-    return pb.WatchEngineResponse(usage=pb.EngineUsage(materialised_mib=resident))
+    change = pb.PermitChange(
+        permit_id=permit_id, phase=phase, transient_lease_id=transient_lease_id if started else ""
+    )
+    return pb.WatchEngineResponse(permit=change)

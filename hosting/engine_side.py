@@ -18,17 +18,21 @@ import structlog
 from chassis import log
 from chassis.channel import PERMIT_ID
 from chassis.errors import Fault, Reason
-from chassis.main import run
+from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import Server, service_name, until_signal
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.broadcast import Broadcast
-from hosting.engine_servicer import EngineServicer, permit_event, usage_event
+from hosting.engine_servicer import EngineServicer, permit_event
 from hosting.permits import PermitLedger
+from hosting.usage import ReadUsage, Usage, process_usage
 
 ENGINE_SERVICE = service_name(pb, "EngineService")
+_LOOK_EVERY_S = 0.1
+_LAST_FAULTS_S = 1.0
+"""How long requests have to end when the process must."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,10 @@ class EngineProcess:
     events: Broadcast[pb.WatchEngineResponse] = field(default_factory=Broadcast)
     ready: pb.EngineReady | None = None
     progress: float = 0.0
+    usage: ReadUsage = process_usage
+    """Says what memory is held; an engine whose memory is not the host's sets its own."""
     permits: PermitLedger = field(init=False)
+    _told: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
         self.permits = PermitLedger(self._permit_changed)
@@ -62,8 +69,24 @@ class EngineProcess:
         self.progress = share
         self.events.publish(pb.WatchEngineResponse(load_progress=share))
 
-    def _permit_changed(self, permit_id: str, started: bool) -> None:
-        self.events.publish(permit_event(permit_id, started=started))
+    @property
+    def used(self) -> Usage:
+        """What memory is held now."""
+        return Usage(*self.usage())
+
+    def report_usage(self) -> None:
+        """Tell the parent what memory is held, if that has moved by much. Event loop only.
+
+        It is looked at ten times a second anyway; call this where that is too late.
+        """
+        used = self.used
+        if used.is_far_from(self._told):
+            self._told = used
+            self.events.publish(used.event())
+
+    def _permit_changed(self, permit_id: str, started: bool, transient_lease_id: str) -> None:
+        change = permit_event(permit_id, started=started, transient_lease_id=transient_lease_id)
+        self.events.publish(change)
 
 
 def permit_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
@@ -100,13 +123,22 @@ async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:
     process = EngineProcess(birth, Server((*names, ENGINE_SERVICE), drain_s=0.5))
     rpc.add_EngineServiceServicer_to_server(EngineServicer(process), process.server.grpc)
     loading = asyncio.create_task(_load(process, load))
+    metering = asyncio.create_task(_meter(process))
     try:
         await until_signal()
     finally:
         loading.cancel()
+        metering.cancel()
+        await process.permits.close(_LAST_FAULTS_S)
         await process.server.stop()
         # A load in progress sits on a thread that cannot be stopped; exiting frees everything.
         os._exit(0)
+
+
+async def _meter(process: EngineProcess) -> None:
+    while True:
+        process.report_usage()
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def _load(process: EngineProcess, load: Loader) -> None:
@@ -120,7 +152,7 @@ async def _load(process: EngineProcess, load: Loader) -> None:
     else:
         await process.server.set_serving(True)
         process.ready = ready
-        process.events.publish(usage_event())
+        process.events.publish(process.used.event())
         process.events.publish(pb.WatchEngineResponse(ready=ready))
 
 

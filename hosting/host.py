@@ -1,22 +1,26 @@
 """The models of one service, as the service and its callers see them: list, load, unload, close.
 
-What happens between a load and an unload is `tenancy`'s. Each change is published as
+What happens between a load and an unload is `landlord`'s. Each change is published as
 cohabit.models.v1 messages on `events`, which `servicer` passes on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from chassis import log
 from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
+from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
+from hosting import refusals
 from hosting.broadcast import Broadcast
-from hosting.core import State, Step
+from hosting.core import Answer, State, answer_load
+from hosting.draining import see_off
 from hosting.hosted import Hosted
+from hosting.landlord import Landlord
 from hosting.leases import LeaseBook
-from hosting.tenancy import Landlord
-from hosting.values import EngineHome, ModelSpec, Source
+from hosting.tenancy import Tenancy
+from hosting.values import EngineHome, Source
 from hosting.wire import instance_message, model_message
 
 _DRAIN_MS = 30_000
@@ -72,167 +76,119 @@ class ModelHost:
                 log.get().exception("bug")
 
     def lease_ids(self) -> set[str]:
-        """The leases of the models that are loaded or loading."""
-        return {h.lease.lease_id for h in self._models.values() if h.lease is not None}
+        """The leases of all instances, and of what runs on them."""
+        return {lease_id for one in self._tenancies() for lease_id in one.lease_ids}
 
     async def load(self, key: str, lease_id: str) -> AsyncGenerator[pb.Instance, None]:
-        """Progress of a load until READY. Raises Fault LEASE_REQUIRED, MODEL_FAILED, ….
+        """Progress of one more instance until READY. Raises Fault LEASE_REQUIRED, MODEL_FAILED, ….
 
         When the last caller who wants it leaves, an unfinished load is given up.
         """
         hosted = self.get(key)
-        hosted.loaders += 1
+        async with hosted.gate:
+            tenancy = await self._begun_or_joined(hosted, lease_id)
+        tenancy.loaders += 1
         try:
-            async with hosted.gate:
-                await self._begin_load(hosted, lease_id)
-            while hosted.loading:
+            # The same call made again must not lose the lease that the instance lives on.
+            if tenancy.lease.lease_id != lease_id:
+                await self._leases.release(lease_id)
+            while tenancy.loading:
                 changed = hosted.changed  # taken before the yield, so that no change is missed
-                message = instance_message(hosted)
-                if message is not None:
-                    yield message
+                yield instance_message(tenancy)
                 await changed.wait()
-            yield self._loaded(hosted)
+            yield _loaded(hosted, tenancy)
         finally:
-            hosted.loaders -= 1
-            if hosted.loaders == 0 and hosted.loading:
-                hosted.dismiss()
+            tenancy.loaders -= 1
+            if tenancy.loaders == 0 and tenancy.loading:
+                tenancy.dismiss()
 
-    async def unload(self, key: str, drain_ms: int, *, force: bool) -> pb.Model:
-        """Drain and stop the model's engine. Raises Fault MODEL_BUSY when it stays in use."""
+    async def unload(
+        self, key: str, drain_ms: int, *, force: bool, instance_id: str = ""
+    ) -> pb.Model:
+        """Drain and stop one instance or all, side by side; those that can leave, leave.
+
+        Raises Fault MODEL_BUSY when one stays in use, MODEL_NOT_FOUND.
+        """
         hosted = self.get(key)
-        match hosted.life.state:
-            case State.LOADING:
-                hosted.dismiss()
-            case State.READY | State.DRAINING:
-                await self._drain(hosted, (drain_ms or _DRAIN_MS) / 1000, force=force)
-        await hosted.vacant()
-        if hosted.life.state is State.FAILED:
-            self._landlord.step(hosted, Step.STOPPED)
+        within_s = (drain_ms or _DRAIN_MS) / 1000
+        outcomes = await asyncio.gather(
+            *(
+                see_off(self._landlord, hosted, tenancy, within_s, force=force)
+                for tenancy in hosted.named(instance_id)
+            ),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        if hosted.state is State.FAILED:
+            hosted.record.clear()
+            self._landlord.tell(hosted)
         return model_message(hosted)
 
     async def close(self) -> None:
         """Stop every engine, at once and side by side; nothing is loaded any more."""
         self._closed = True
-        for hosted in self._models.values():
-            hosted.dismiss()
+        leaving = self._tenancies()
+        for tenancy in leaving:
+            tenancy.dismiss()
         try:
             async with asyncio.timeout(self._home.stop_timeout_s + _KILL_S):
-                await asyncio.gather(*(h.vacant() for h in self._models.values()))
+                await asyncio.gather(*(tenancy.over.wait() for tenancy in leaving))
         except TimeoutError:
-            left = [h.spec.key for h in self._models.values() if h.tenancy is not None]
-            log.get().error("engines left behind", models=left)
+            left = [one.instance_id for one in self._tenancies()]
+            log.get().error("engines left behind", instances=left)
 
-    async def _begin_load(self, hosted: Hosted, lease_id: str) -> None:
+    def _tenancies(self) -> list[Tenancy]:
+        return [one for hosted in self._models.values() for one in hosted.tenancies]
+
+    async def _begun_or_joined(self, hosted: Hosted, lease_id: str) -> Tenancy:
         if not lease_id:
-            raise _lease_required("pass the lease_id of a lease")
-        if not await self._leases.is_for(hosted.spec.key, lease_id):
-            raise _lease_required(f"there is no lease of that id for '{hosted.spec.key}'")
-        if hosted.tenancy is not None and hosted.tenancy.ending_soon:
-            await hosted.vacant()
-        if hosted.life.state in (State.READY, State.LOADING):
-            # The same call made again must not lose the lease that the model lives on.
-            if hosted.lease is None or hosted.lease.lease_id != lease_id:
-                await self._leases.release(lease_id)
-            return
+            raise refusals.lease_required("pass the lease_id of a lease")
+        if await self._leases.find(hosted.spec.key, lease_id) is None:
+            raise refusals.lease_required(f"there is no lease of that id for '{hosted.spec.key}'")
+        while True:
+            most = hosted.spec.max_instances
+            answer, at = answer_load(hosted.seen_by(lease_id), most)
+            match answer:
+                case Answer.START:
+                    return await self._begin(hosted, lease_id)
+                case Answer.JOIN:
+                    return hosted.tenancies[at]
+                case Answer.AWAIT_END:
+                    await hosted.tenancies[at].over.wait()
+                case Answer.BUSY:
+                    raise refusals.model_leaving(hosted.spec.key)
+
+    async def _begin(self, hosted: Hosted, lease_id: str) -> Tenancy:
         await self._landlord.look_again(hosted)
         self._check_startable(hosted)
-        try:
-            lease = await self._leases.adopt(lease_id, 0)
-        except Fault as fault:
-            if fault.reason is Reason.LEASE_NOT_FOUND:
-                raise _lease_required("the one that was passed has ended") from None
-            raise
+        lease = await self._adopted(lease_id)
         self._check_startable(hosted)
         if lease.granted_mib < hosted.spec.resident_mib:
-            raise _lease_too_small(hosted.spec, lease.granted_mib)
-        self._landlord.move_in(hosted, lease)
+            raise refusals.lease_too_small(hosted.spec, lease.granted_mib)
+        return self._landlord.move_in(hosted, lease)
+
+    async def _adopted(self, lease_id: str) -> broker_pb2.Lease:
+        try:
+            return await self._leases.adopt(lease_id, 0)
+        except Fault as fault:
+            if fault.reason is Reason.LEASE_NOT_FOUND:
+                raise refusals.lease_required("the one that was passed has ended") from None
+            raise
 
     def _check_startable(self, hosted: Hosted) -> None:
         if self._closed:
-            raise Fault(
-                Reason.SERVICE_UNAVAILABLE,
-                f"The {self._home.service} service is stopping; try again shortly.",
-                retry_after_s=1.0,
-            )
-        if hosted.life.state is State.DRAINING:
-            raise Fault(
-                Reason.MODEL_BUSY, f"Model '{hosted.spec.key}' is leaving.", retry_after_s=1.0
-            )
+            raise refusals.stopping(self._home.service)
         if hosted.spec.problem:
             raise Fault(Reason.MODEL_FAILED, hosted.spec.problem, retry_after_s=_LOOK_EVERY_S)
-        if cooling_ms := hosted.life.cooling_ms(steady_ms()):
-            raise _failed(hosted, cooling_ms)
-
-    @staticmethod
-    def _loaded(hosted: Hosted) -> pb.Instance:
-        message = instance_message(hosted)
-        if hosted.life.state is State.READY and message is not None:
-            return message
-        if hosted.life.state is State.FAILED:
-            raise _failed(hosted, hosted.life.cooling_ms(steady_ms()))
-        raise Fault(
-            Reason.MODEL_BUSY,
-            f"Model '{hosted.spec.key}' was unloaded before it was ready; load it again.",
-            retry_after_s=1.0,
-        )
-
-    async def _drain(self, hosted: Hosted, within_s: float, *, force: bool) -> None:
-        """Wait until no request runs and have the engine stopped, or leave it as it was."""
-        if hosted.life.state is State.READY:
-            self._landlord.step(hosted, Step.DRAIN)
-
-        def settled() -> bool:
-            return not hosted.permits or hosted.life.state is not State.DRAINING
-
-        hosted.drainers += 1
-        try:
-            if await _within(hosted, settled, within_s) or force:
-                hosted.dismiss()
-                return
-            raise Fault(
-                Reason.MODEL_BUSY,
-                f"Model '{hosted.spec.key}' is still running {len(hosted.permits)} request(s); "
-                "wait, or unload it with force.",
-                retry_after_s=1.0,
-            )
-        finally:
-            hosted.drainers -= 1
-            leaving = hosted.tenancy is None or hosted.tenancy.ending_soon
-            if not hosted.drainers and not leaving and hosted.life.state is State.DRAINING:
-                self._landlord.step(hosted, Step.RESUME)
+        if hosted.record.cooling_ms(steady_ms()):
+            raise refusals.model_failed(hosted, hosted.record.reason, hosted.record.message)
 
 
-async def _within(hosted: Hosted, condition: Callable[[], bool], within_s: float) -> bool:
-    try:
-        async with asyncio.timeout(within_s):
-            while not condition():
-                await hosted.changed.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
-def _lease_required(what: str) -> Fault:
-    return Fault(
-        Reason.LEASE_REQUIRED,
-        f"A model is loaded into leased memory only: {what}, "
-        "or ask the scheduler to load the model.",
-    )
-
-
-def _lease_too_small(spec: ModelSpec, granted_mib: int) -> Fault:
-    return Fault(
-        Reason.LEASE_REQUIRED,
-        f"Model '{spec.key}' needs {spec.resident_mib} MiB, but the lease for it is of "
-        f"{granted_mib} MiB: if its file has just changed, ask again; else pass a larger lease.",
-        retry_after_s=1.0,
-    )
-
-
-def _failed(hosted: Hosted, cooling_ms: int) -> Fault:
-    return Fault(
-        Reason.MODEL_FAILED,
-        f"Model '{hosted.spec.key}' failed: {hosted.life.message}",
-        retry_after_s=max(0.1, cooling_ms / 1000),
-        metadata={"cause": hosted.life.reason},
-    )
+def _loaded(hosted: Hosted, tenancy: Tenancy) -> pb.Instance:
+    if tenancy.state is State.READY:
+        return instance_message(tenancy)
+    if tenancy.state is State.FAILED and (fault := tenancy.fault) is not None:
+        raise refusals.model_failed(hosted, fault.reason.value, fault.message)
+    raise refusals.unloaded_meanwhile(hosted.spec.key)

@@ -1,43 +1,30 @@
-"""One model of a service and all that is known about it. Values only: `tenancy` gives them life."""
+"""One model of a service and all that is known about it, its instances included."""
 
 import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from chassis.errors import Fault
-from cohabit.broker.v1 import broker_pb2
-from cohabit.models.v1 import models_pb2 as pb
-from hosting.core import Life, State
-from hosting.instance import EngineHandle
+from chassis.errors import Fault, Reason
+from hosting.core import Record, Seen, State, model_state
+from hosting.tenancy import Tenancy
 from hosting.values import ModelSpec, Source
 
 
 @dataclass(slots=True)
 class Hosted:
-    """One model and, while it is loaded, its engine."""
+    """One model and, while it is loaded, its instances in order of their beginning."""
 
     source: Source
     stamp: Hashable
     """Of what `spec` was made from."""
     spec: ModelSpec
-    life: Life = field(default_factory=Life)
-    engine: EngineHandle | None = None
-    lease: broker_pb2.Lease | None = None
-    facts: pb.EngineReady | None = None
-    permits: set[str] = field(default_factory=set)
-    progress: float = 0.0
-    materialised_mib: int = 0
-    load_ms: int = 0
-    tenancy: "Tenancy | None" = None
-    """From the adoption of a lease until it is released and the process gone."""
+    record: Record = field(default_factory=Record)
+    tenancies: list[Tenancy] = field(default_factory=list)
+    """At most spec.max_instances."""
     gate: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One load begins at a time."""
     describing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Its files are looked at by one at a time."""
-    loaders: int = 0
-    """Callers that still want the load in progress."""
-    drainers: int = 0
-    """Callers that wait for it to drain."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the next change, which puts a fresh one in its place."""
 
@@ -48,45 +35,37 @@ class Hosted:
         return cls(source, stamp, source.describe())
 
     @property
-    def loading(self) -> bool:
-        """Whether a load is in progress."""
-        return self.life.state is State.LOADING
+    def state(self) -> State:
+        """The best among its instances."""
+        return model_state((one.state for one in self.tenancies), self.record)
+
+    @property
+    def address(self) -> str:
+        """Of the READY instance that runs least; empty: none is READY."""
+        ready = [one for one in self.tenancies if one.state is State.READY]
+        if not ready:
+            return ""
+        engine = min(ready, key=lambda one: len(one.permits)).engine
+        return engine.address if engine is not None else ""
+
+    def seen_by(self, lease_id: str) -> list[Seen]:
+        """Its instances as a load finds them that brings `lease_id`."""
+        return [
+            Seen(one.state, leaving=one.leaving, own=one.lease.lease_id == lease_id)
+            for one in self.tenancies
+        ]
+
+    def named(self, instance_id: str) -> list[Tenancy]:
+        """The instance of that name; all, if it is empty. Raises Fault MODEL_NOT_FOUND."""
+        found = [one for one in self.tenancies if instance_id in ("", one.instance_id)]
+        if instance_id and not found:
+            raise Fault(
+                Reason.MODEL_NOT_FOUND,
+                f"Model '{self.spec.key}' has no instance '{instance_id[:200]}'.",
+            )
+        return found
 
     def wake(self) -> None:
         """Wake everybody who waits for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
-
-    def dismiss(self) -> None:
-        """Have the engine stopped and the lease released; may be said more than once."""
-        if self.tenancy is not None and self.tenancy.living is not None:
-            self.tenancy.dismissed = True
-            self.tenancy.living.cancel()
-
-    async def vacant(self) -> None:
-        """Wait until no process and no lease is left of the present tenancy."""
-        tenancy = self.tenancy
-        if tenancy is not None:
-            await tenancy.over.wait()
-
-
-@dataclass(slots=True)
-class Tenancy:
-    """The tasks behind one loaded model; `living` alone is ever cancelled from outside."""
-
-    port: int | None
-    living: asyncio.Task[None] | None = None
-    ending: asyncio.Task[None] | None = None
-    spawning: asyncio.Task[EngineHandle] | None = None
-    keeper: asyncio.Task[None] | None = None
-    renew: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the broker should hear at once what is in use."""
-    dismissed: bool = False
-    lost: Fault | None = None
-    """Why it must end although its engine is well."""
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def ending_soon(self) -> bool:
-        """Nothing can be joined here any more; `over` comes within seconds."""
-        return self.dismissed or self.living is None or self.living.done()

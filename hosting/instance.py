@@ -35,6 +35,18 @@ _LINE_BYTES = 64 * 1024
 _EVENTS = 1024
 _LAST_WORDS_S = 1.0
 """How long a dead engine's standard error is read on; a grandchild may hold it open for ever."""
+_EVICTION_S = 2.0
+"""How long ended work may take to be over."""
+
+
+def new_name() -> str:
+    """What tells an instance from all others."""
+    return secrets.token_hex(5)
+
+
+def instance_id_of(spec: ModelSpec, name: str) -> str:
+    """How the instance of that name is known outside."""
+    return f"{spec.key}-{name}"
 
 
 @dataclass(slots=True)
@@ -54,15 +66,17 @@ class EngineHandle:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @classmethod
-    async def spawn(cls, home: EngineHome, spec: ModelSpec, port: int | None) -> "EngineHandle":
+    async def spawn(
+        cls, home: EngineHome, spec: ModelSpec, port: int | None, name: str = ""
+    ) -> "EngineHandle":
         """Start the process. It dies with ours, whatever ends ours."""
-        name = secrets.token_hex(5)
+        name = name or new_name()
         address = (
             f"{home.host}:{port}"
             if port
             else f"unix:{home.run_dir}/{home.socket_prefix}{name}.sock"
         )
-        instance_id = f"{spec.key}-{name}"
+        instance_id = instance_id_of(spec, name)
         birth = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine))
         process = await Child.start(
             (sys.executable, "-P", "-m", home.module),
@@ -125,6 +139,21 @@ class EngineHandle:
         """The fault that an engine reported about its load."""
         known = {r.value for r in Reason}
         return Fault(Reason(reason) if reason in known else Reason.MODEL_FAILED, message)
+
+    async def drain(self, within_s: float, *, force: bool) -> int | None:
+        """Have it take nothing new until what runs is over; how much runs on after `within_s`.
+
+        With `force` the rest is ended. None: it has not answered, nor is it going to.
+        """
+        request = pb.DrainEngineRequest(within_ms=round(within_s * 1000), force=force)
+        async with open_channel(self.address) as channel:
+            stub: rpc.EngineServiceAsyncStub = rpc.EngineServiceStub(channel)
+            try:
+                answer = await stub.DrainEngine(request, timeout=within_s + _EVICTION_S)
+            except grpc.aio.AioRpcError as error:
+                log.get().warning("drain broke", instance=self.instance_id, code=error.code().name)
+                return None
+        return answer.running
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL after `grace_s`; returns when the process is gone."""

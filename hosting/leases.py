@@ -1,4 +1,4 @@
-"""The leases of loaded models: adopted from the scheduler, renewed while the engine lives."""
+"""The leases of a model service: adopted from the scheduler, renewed while they are used."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -15,10 +15,11 @@ from cohabit.broker.v1 import broker_pb2_grpc as rpc
 from cohabit.common.v1 import common_pb2
 
 _TIMEOUT_S = 5.0
-_RELEASE_S = 2.0
+RELEASE_S = 2.0
 """A model that failed is not said to have, before its lease is released: not for long."""
 _RENEW_EVERY_S = 5.0
-_RETRY_S = 1.0
+RETRY_S = 1.0
+"""How long a broker that is away, or has said no, is left alone."""
 
 
 class LeaseBook:
@@ -42,21 +43,22 @@ class LeaseBook:
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
 
-    async def is_for(self, key: str, lease_id: str) -> bool:
-        """The lease is one for model `key` of this service. Raises Fault."""
+    async def find(self, key: str, lease_id: str) -> pb.Lease | None:
+        """The lease of that id, if it is one for model `key` of this service. Raises Fault."""
         holder = f"{self._service}/{key}"
         request = pb.ListLeasesRequest(holder_prefix=holder)
         try:
             listed = await self._stub.ListLeases(request, timeout=_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
-        return any(it.lease_id == lease_id and it.holder == holder for it in listed.leases)
+        wanted = (lease_id, holder)
+        return next((it for it in listed.leases if (it.lease_id, it.holder) == wanted), None)
 
     async def release(self, lease_id: str) -> None:
         """Give a lease back; while the broker is away the lease ends by its TTL instead."""
         try:
             await self._stub.ReleaseLease(
-                pb.ReleaseLeaseRequest(lease_id=lease_id), timeout=_RELEASE_S
+                pb.ReleaseLeaseRequest(lease_id=lease_id), timeout=RELEASE_S
             )
         except grpc.aio.AioRpcError as error:
             log.get().warning("release failed", lease=lease_id, code=error.code().name)
@@ -106,7 +108,7 @@ class LeaseBook:
                         lease, wait_s = answer.lease, 0.0
                         log.get().warning("lease regained", lease=lease.lease_id)
                         regained(lease)
-                wait_s = min(wait_s, _RETRY_S)
+                wait_s = min(wait_s, RETRY_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await sooner.wait()

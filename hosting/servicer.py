@@ -6,7 +6,6 @@ from typing import Any
 
 import grpc
 
-from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.broadcast import Fallen
@@ -39,11 +38,9 @@ class ModelServicer(rpc.ModelServiceServicer):
     async def UnloadModel(
         self, request: pb.UnloadModelRequest, context: Context
     ) -> pb.UnloadModelResponse:
-        hosted = self._host.get(request.key)
-        named = request.instance_id
-        if named and (hosted.engine is None or hosted.engine.instance_id != named):
-            raise Fault(Reason.MODEL_NOT_FOUND, f"Model '{request.key}' has no instance '{named}'.")
-        model = await self._host.unload(request.key, request.drain_ms, force=request.force)
+        model = await self._host.unload(
+            request.key, request.drain_ms, force=request.force, instance_id=request.instance_id
+        )
         return pb.UnloadModelResponse(model=model)
 
     async def WatchModels(

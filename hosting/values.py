@@ -30,6 +30,8 @@ class ModelSpec:
     resident_mib: int
     peak_transient_mib: int = 0
     places: int = 1
+    max_instances: int = 1
+    """Engine processes it may have side by side."""
     context_tokens: int = 0
     family: str = ""
     owner: str = ""
@@ -76,8 +78,11 @@ class EngineHome:
 
     @property
     def socket_prefix(self) -> str:
-        """How the sockets of this service's engines are called in run_dir."""
-        return f"engine-{self.service}-"
+        """How the sockets of this service's engines are called in run_dir.
+
+        By three letters, for the path of a socket has few.
+        """
+        return f"engine-{self.service[:3]}-"
 
     def sweep(self) -> None:
         """Remove the sockets of an earlier life's engines: they died with it."""

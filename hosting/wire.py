@@ -1,65 +1,72 @@
 """Hosted models as cohabit.models.v1 messages."""
 
-from typing import TYPE_CHECKING
-
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.core import State
+from hosting.hosted import Hosted
+from hosting.tenancy import Tenancy
 
-if TYPE_CHECKING:
-    from hosting.hosted import Hosted
 
-
-def model_message(hosted: "Hosted") -> pb.Model:
+def model_message(hosted: Hosted) -> pb.Model:
     """The model as it stands."""
-    spec, life = hosted.spec, hosted.life
-    instance = instance_message(hosted)
+    spec, record, state = hosted.spec, hosted.record, hosted.state
     model = pb.Model(
         key=spec.key,
         kind=pb.ModelKind.ValueType(spec.kind.value),
         lane=spec.lane,
         family=spec.family,
-        state=pb.ModelState.ValueType(life.state.value),
-        footprint=common_pb2.Footprint(
-            device=hosted.lease.device if hosted.lease else "",
-            resident_mib=spec.resident_mib,
-            peak_transient_mib=spec.peak_transient_mib,
-        ),
-        instances=[instance] if instance is not None else [],
-        max_instances=1,
+        state=pb.ModelState.ValueType(state.value),
+        footprint=_footprint(hosted),
+        instances=map(instance_message, hosted.tenancies),
+        max_instances=spec.max_instances,
         capabilities=_capabilities(hosted),
         created_unix_ms=spec.created_unix_ms,
         owner=spec.owner,
     )
-    if life.state is State.FAILED:
-        model.failure.reason = life.reason
-        model.failure.message = life.message
-        model.failure.retry_at_unix_ms = life.retry_at_ms
+    if state is State.FAILED:
+        model.failure.reason = record.reason
+        model.failure.message = record.message
+        model.failure.retry_at_unix_ms = record.retry_at_ms
     return model
 
 
-def instance_message(hosted: "Hosted") -> pb.Instance | None:
-    """The model's engine as it stands; None when there is none."""
-    engine = hosted.engine
-    if engine is None:
-        return None
-    ready = hosted.life.state in (State.READY, State.DRAINING)
+def instance_message(tenancy: Tenancy) -> pb.Instance:
+    """The instance as it stands."""
+    engine, facts = tenancy.engine, tenancy.facts
+    serves = tenancy.state in (State.READY, State.DRAINING)
     return pb.Instance(
-        instance_id=engine.instance_id,
-        state=pb.ModelState.ValueType(hosted.life.state.value),
-        address=engine.address if ready else "",
-        places=hosted.facts.places if hosted.facts else hosted.spec.places,
-        lease_id=hosted.lease.lease_id if hosted.lease else "",
-        running_permit_ids=sorted(hosted.permits),
-        load_progress=hosted.progress,
-        materialised_mib=hosted.materialised_mib,
-        load_ms=hosted.load_ms,
+        instance_id=tenancy.instance_id,
+        state=pb.ModelState.ValueType(tenancy.state.value),
+        address=engine.address if serves and engine is not None else "",
+        places=facts.places if facts is not None else tenancy.spec.places,
+        lease_id=tenancy.lease.lease_id,
+        running_permit_ids=sorted(tenancy.permits),
+        load_progress=tenancy.progress,
+        materialised_mib=tenancy.usage.materialised_mib,
+        load_ms=tenancy.load_ms,
     )
 
 
-def _capabilities(hosted: "Hosted") -> pb.Capabilities:
-    if hosted.facts is not None:
-        return hosted.facts.capabilities
+def permit_change(tenancy: Tenancy, change: pb.PermitChange) -> pb.WatchModelsResponse:
+    """What an engine said about a permit, with where that was."""
+    told = pb.PermitChange()
+    told.CopyFrom(change)
+    told.model_key, told.instance_id = tenancy.spec.key, tenancy.instance_id
+    return pb.WatchModelsResponse(permit=told)
+
+
+def _footprint(hosted: Hosted) -> common_pb2.Footprint:
+    return common_pb2.Footprint(
+        device=hosted.tenancies[0].lease.device if hosted.tenancies else "",
+        resident_mib=hosted.spec.resident_mib,
+        peak_transient_mib=hosted.spec.peak_transient_mib,
+    )
+
+
+def _capabilities(hosted: Hosted) -> pb.Capabilities:
+    for tenancy in hosted.tenancies:
+        if tenancy.facts is not None:
+            return tenancy.facts.capabilities
     return pb.Capabilities(
         context_tokens=hosted.spec.context_tokens, input_modalities=hosted.spec.modalities
     )

@@ -180,7 +180,7 @@ async def opened(folder: Path, **changes: Any) -> AsyncIterator[House]:
     async with AsyncExitStack() as stack:
         scheduler = await stack.enter_async_context(peers.scheduler())
         engine = await stack.enter_async_context(peers.engine())
-        app = await stack.enter_async_context(open_app(config, peers.scheduler_address))
+        app = await stack.enter_async_context(open_app(config, peers.scheduler_address, {}))
         server = HttpServer(app, *config.address, config.drain_s)
         host, port = await server.start()
         stack.push_async_callback(server.stop)

@@ -26,11 +26,13 @@ from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.host import ModelHost
+from hosting.hosted import Hosted
 from hosting.leases import LeaseBook
 from hosting.servicer import ModelServicer
 from hosting.values import EngineHome, Kind, ModelSpec
 
 DEADLINE_S = 15.0
+_OURS = ("EngineHandle", "Landlord", "LeaseBook", "Transients")
 
 
 async def until(condition: Callable[[], Any], what: str) -> float:
@@ -106,10 +108,15 @@ class World:
     source: "Described"
     run_dir: Path
 
-    async def lease(self, key: str = "toy", mib: int = 100) -> str:
+    async def lease(
+        self,
+        key: str = "toy",
+        mib: int = 100,
+        kind: "broker_pb2.LeaseKind.ValueType" = broker_pb2.LEASE_KIND_RESIDENT,
+    ) -> str:
         request = broker_pb2.AcquireLeaseRequest(
             holder=f"test/{key}",
-            kind=broker_pb2.LEASE_KIND_RESIDENT,
+            kind=kind,
             tier=common_pb2.TIER_PAID,
             preferred_mib=mib,
         )
@@ -140,6 +147,16 @@ class World:
         request = pb.UnloadModelRequest(key=key, **fields)
         return (await self.models.UnloadModel(request, timeout=DEADLINE_S)).model
 
+    @property
+    def toy(self) -> Hosted:
+        """The one model there is."""
+        return self.host.get("toy")
+
+    @property
+    def permits(self) -> set[str]:
+        """What runs on the instances, as the service knows it."""
+        return set().union(*(one.permits for one in self.toy.tenancies))
+
     def model(self, key: str = "toy") -> pb.Model:
         return next(model for model in self.host.messages() if model.key == key)
 
@@ -147,15 +164,16 @@ class World:
         return list(self.run_dir.glob("engine-*"))
 
     @asynccontextmanager
-    async def generating(self, instance: pb.Instance, prompt: str) -> AsyncIterator[Any]:
-        """A call at the engine under the permit named like the prompt, begun."""
+    async def generating(
+        self, instance: pb.Instance, prompt: str, permit: str = ""
+    ) -> AsyncIterator[Any]:
+        """A call at the engine, begun; under the permit named like the prompt unless told."""
         async with open_channel(instance.address) as channel:
             stub: llm_pb2_grpc.LanguageModelServiceAsyncStub = (
                 llm_pb2_grpc.LanguageModelServiceStub(channel)
             )
-            call = stub.Generate(
-                llm_pb2.GenerateRequest(prompt=prompt), metadata=call_metadata(f"permit-{prompt}")
-            )
+            metadata = call_metadata(permit or f"permit-{prompt}")
+            call = stub.Generate(llm_pb2.GenerateRequest(prompt=prompt), metadata=metadata)
             try:
                 first = await asyncio.wait_for(call.read(), DEADLINE_S)
                 assert isinstance(first, llm_pb2.GenerateResponse)
@@ -184,10 +202,16 @@ async def broker_process(folder: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, key: str = "toy", ports: tuple[int, int] | None = None, **engine: Any
+    folder: Path,
+    *,
+    key: str = "toy",
+    ports: tuple[int, int] | None = None,
+    instances: int = 1,
+    renew_every_s: float = 0.05,
+    **engine: Any,
 ) -> AsyncIterator[World]:
     limits: dict[str, Any] = {"load_timeout_s": 30.0}
-    limits |= {key: engine.pop(key) for key in ("load_timeout_s", "silence_s") if key in engine}
+    limits |= {name: engine.pop(name) for name in ("load_timeout_s", "silence_s") if name in engine}
     home = EngineHome(
         service="test",
         module="tests.toy_engine",
@@ -196,9 +220,10 @@ async def world(
         ports=ports,
         **limits,
     )
-    source = Described(ModelSpec(key, Kind.LANGUAGE, "chat", resident_mib=100, engine=engine))
+    spec = ModelSpec(key, Kind.LANGUAGE, "chat", 100, max_instances=instances, engine=engine)
+    source = Described(spec)
     async with broker_process(folder) as address:
-        leases = LeaseBook(address, "test", renew_every_s=0.05)
+        leases = LeaseBook(address, "test", renew_every_s=renew_every_s)
         host = ModelHost(home, [source], leases)
         server = Server([service_name(pb, "ModelService")], drain_s=0.2)
         server.closing.push_async_callback(leases.close)
@@ -221,4 +246,4 @@ async def world(
         assert not engine_pids()
         assert not list((folder / "run").glob("engine-*"))
         names = {t.get_coro().__qualname__ for t in asyncio.all_tasks() - tasks}  # type: ignore[union-attr]
-        assert not {n for n in names if n.startswith(("EngineHandle", "Landlord", "LeaseBook"))}
+        assert not {n for n in names if n.startswith(_OURS)}

@@ -2,21 +2,24 @@
 
 `engine` keys: `steps` and `step_ms` (a load with progress), `fail` (a Reason), `exit` (a status),
 `kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error,
-and one in the log).
+and one in the log), `resident_mib` (what it claims to hold; 100 unless told).
 Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "burst" says more than a
-watcher may have waiting, so that the end of its permit goes unheard.
+watcher may have waiting, so that the end of its permit goes unheard, and "take LEASE MIB" runs
+until it is cancelled, claims so much transient memory, and names the lease for it.
 """
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 
 from chassis import log
+from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason, not_implemented
 from chassis.server import service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
@@ -29,17 +32,34 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
     def __init__(self, process: EngineProcess) -> None:
         self._process = process
+        self._resident_mib = int(process.birth.engine.get("resident_mib", 100))
+        self._transient_mib = 0
 
     async def Generate(
         self, request: llm_pb2.GenerateRequest, context: Context
     ) -> AsyncIterator[llm_pb2.GenerateResponse]:
-        async with self._process.permits.use(permit_of(context)):
-            yield llm_pb2.GenerateResponse(text=request.prompt)
-            if request.prompt == "hold":
-                await asyncio.Event().wait()
-            if request.prompt == "burst":
-                for _ in range(5000):
-                    self._process.report_progress(1.0)
+        word, *rest = request.prompt.split()
+        lease_id, mib = (rest[0], int(rest[1])) if word == "take" else ("", 0)
+        async with self._process.permits.use(permit_of(context), lease_id):
+            await context.send_initial_metadata(((TAKEN_IN, "1"),))
+            with self._taking(mib):
+                yield llm_pb2.GenerateResponse(text=request.prompt)
+                if word in ("hold", "take"):
+                    await asyncio.Event().wait()
+                if word == "burst":
+                    for _ in range(5000):
+                        self._process.report_progress(1.0)
+
+    @contextmanager
+    def _taking(self, mib: int) -> Iterator[None]:
+        self._transient_mib += mib
+        try:
+            yield
+        finally:
+            self._transient_mib -= mib
+
+    def usage(self) -> tuple[int, int]:
+        return self._resident_mib + self._transient_mib, self._transient_mib
 
     async def CountTokens(
         self, request: llm_pb2.CountTokensRequest, context: Context
@@ -62,7 +82,9 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     if say := engine.get("say"):
         sys.stderr.write(f"{say}\n")
         log.get().info(say)
-    llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(Echo(process), process.server.grpc)
+    echo = Echo(process)
+    process.usage = echo.usage
+    llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(echo, process.server.grpc)
     await process.server.start(process.birth.address)
     steps = int(engine.get("steps", 0))
     for done in range(steps):

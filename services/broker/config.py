@@ -1,11 +1,13 @@
 """The `broker` section of cohabit.yaml, and what it means for a device of a given size."""
 
-from typing import Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
 from chassis.config import Section
 from services.broker.core import Floors
+from services.broker.device_simulated import Visit
 
 # On a card: what drivers and libraries take without asking (contexts, workspaces, fragments).
 _CARD = Floors(paid_mib=256, sub_mib=512, free_mib=768, background_mib=1024)
@@ -13,6 +15,9 @@ _CARD = Floors(paid_mib=256, sub_mib=512, free_mib=768, background_mib=1024)
 _SHARE = 128
 # Host memory also carries the kernel, the page cache and the house itself.
 _HOST_RESERVE_SHARE = 8
+
+
+TenantName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class FloorSection(Section):
@@ -30,6 +35,34 @@ class FloorSection(Section):
         return self
 
 
+class ForeignSection(Section):
+    """A tenant of the simulated device that holds no lease: what it wants, and when."""
+
+    name: str = Field(min_length=1, max_length=64)
+    at_s: float = Field(default=0.0, ge=0)
+    """When it comes, counted from the broker's start."""
+    mib: PositiveInt
+    """It takes what is free up to this much. Entries of one name add up."""
+    for_s: float | None = Field(default=None, gt=0)
+    until_s: float | None = Field(default=None, gt=0)
+    """When it goes, in one of two ways; without either it stays."""
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Self:
+        if self.for_s is not None and self.until_s is not None:
+            raise ValueError("expected for_s or until_s, not both")
+        if self.until_s is not None and self.until_s <= self.at_s:
+            raise ValueError("expected until_s to be later than at_s")
+        return self
+
+    @property
+    def visit(self) -> Visit:
+        """As the device plays it."""
+        end_s = self.at_s + self.for_s if self.for_s is not None else self.until_s
+        until_ms = None if end_s is None else round(end_s * 1000)
+        return Visit(self.name, self.mib, round(self.at_s * 1000), until_ms)
+
+
 class BrokerConfig(Section):
     """Which device is lent from, how much is kept back, how long leases last."""
 
@@ -42,6 +75,11 @@ class BrokerConfig(Section):
     of that and 1/128, 2/128, 3/128, 4/128 of the capacity."""
     reserve_mib: int | None = Field(default=None, ge=0)
     """Lent to nobody. Default 0; on cpu without capacity_mib an eighth of the memory."""
+    reserves: Mapping[TenantName, PositiveInt] = Field(default={}, max_length=64)
+    """MiB by tenant: what programs that hold no lease will yet grow by, beyond what they hold
+    already. Lent to nobody, on every device."""
+    foreign: Sequence[ForeignSection] = Field(default=(), max_length=64)
+    """simulated: tenants that take memory and give it back on a script."""
     lease_ttl_s: float = Field(default=30.0, gt=0)
     max_lease_ttl_s: float = Field(default=600.0, gt=0)
     max_leases: PositiveInt = 4096
@@ -58,6 +96,8 @@ class BrokerConfig(Section):
             raise ValueError("expected lease_ttl_s to be at most max_lease_ttl_s")
         if self.device == "simulated" and self.capacity_mib is None:
             raise ValueError("expected capacity_mib, which a simulated device needs")
+        if self.foreign and self.device != "simulated":
+            raise ValueError("expected no foreign tenants: a real device has its own")
         if self.device == "nvml" and self.capacity_mib is not None:
             raise ValueError("expected no capacity_mib: a card knows its own; set reserve_mib")
         return self
@@ -77,9 +117,11 @@ class BrokerConfig(Section):
 
     def reserve_of(self, total_mib: int, *, host: bool) -> int:
         """What is lent to nobody on a device of this size."""
-        if self.reserve_mib is not None:
-            return self.reserve_mib
-        return total_mib // _HOST_RESERVE_SHARE if host and self.capacity_mib is None else 0
+        kept_mib = self.reserve_mib
+        if kept_mib is None:
+            unbounded = host and self.capacity_mib is None
+            kept_mib = total_mib // _HOST_RESERVE_SHARE if unbounded else 0
+        return kept_mib + sum(self.reserves.values())
 
     def warm_floor_of(self, total_mib: int) -> int:
         """Where warming stops on a host of this size."""

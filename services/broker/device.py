@@ -14,6 +14,16 @@ class DeviceKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """What one process uses of a device, as its driver tells it."""
+
+    pid: int
+    used_mib: int
+    """0 where the driver does not tell."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceReading:
     """A device at one moment."""
 
@@ -27,7 +37,7 @@ class DeviceReading:
 
 
 class Device(Protocol):
-    """One device. `read` takes the time, answers within its own deadline and never raises."""
+    """One device. Its methods answer within their own deadline and never raise."""
 
     @property
     def name(self) -> str:
@@ -41,5 +51,8 @@ class Device(Protocol):
     def description(self) -> str:
         """For people."""
 
-    async def read(self, now_ms: int) -> DeviceReading:
-        """How it stands now."""
+    async def read(self, now_ms: int, promised_mib: int) -> DeviceReading:
+        """How it stands now. `promised_mib` is lent and not in use yet."""
+
+    async def processes(self) -> tuple[ProcessUse, ...]:
+        """Who uses it, where somebody tells: for people, and no part of any decision."""

@@ -8,7 +8,7 @@ available although evicting them would stop the model that reads them.
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.broker.device import DeviceKind, DeviceReading
+from services.broker.device import DeviceKind, DeviceReading, ProcessUse
 
 _KIB_PER_MIB = 1024
 _BYTES_PER_MIB = 1 << 20
@@ -63,7 +63,7 @@ class CpuDevice:
     ) -> None:
         self._capacity_mib, self._proc, self._cgroup = capacity_mib, proc, cgroup
 
-    async def read(self, now_ms: int) -> DeviceReading:  # noqa: ARG002 (a host is always there)
+    async def read(self, now_ms: int, promised_mib: int) -> DeviceReading:  # noqa: ARG002
         """Capacity as it is now: limits may be changed while we run."""
         bounds = (
             self._capacity_mib,
@@ -71,6 +71,10 @@ class CpuDevice:
             read_host(self._proc).total_mib,
         )
         return DeviceReading(min(b for b in bounds if b is not None), free_mib=None)
+
+    async def processes(self) -> tuple[ProcessUse, ...]:
+        """None: every process of the host uses its memory."""
+        return ()
 
 
 def _limits(mount: Path, path: str, name: str) -> list[int]:

@@ -9,28 +9,29 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
 from chassis import log
 from chassis.backoff import Backoff
-from services.broker.device import DeviceKind, DeviceReading
+from services.broker import driver_nvml
+from services.broker.device import DeviceKind, DeviceReading, ProcessUse
+from services.broker.driver_nvml import Card, OpenCard
 
-_BYTES_PER_MIB = 1 << 20
 _RETRY = Backoff(first_s=1.0, factor=2.0, most_s=30.0)
 
 T = TypeVar("T")
 
 
-class Caller(Generic[T]):
-    """Runs one blocking function off the event loop, never two calls at once."""
+class Caller:
+    """Runs blocking functions off the event loop, never two at once."""
 
-    def __init__(self, function: Callable[[], T], deadline_s: float) -> None:
-        self._function, self._deadline_s = function, deadline_s
-        self._running: asyncio.Future[T] | None = None
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._running: asyncio.Future[Any] | None = None
 
-    async def call(self) -> T:
+    async def call(self, function: Callable[[], T]) -> T:
         """What the function answers. Raises what it raises, and TimeoutError.
 
         While an earlier call hangs, no other is started. An answer that came too late is dropped:
@@ -38,9 +39,9 @@ class Caller(Generic[T]):
         """
         if self._running is not None and not self._running.done():
             raise TimeoutError("the previous call has not come back")
-        self._running = _on_thread(self._function)
+        running = self._running = _on_thread(function)
         async with asyncio.timeout(self._deadline_s):
-            return await asyncio.shield(self._running)
+            return await asyncio.shield(running)
 
 
 def _on_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
@@ -63,48 +64,51 @@ def _on_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
     return future
 
 
-async def card_count(deadline_s: float) -> int:
-    """How many cards the driver answers with; 0 without a driver."""
-
-    def count() -> int:
-        pynvml.nvmlInit()
-        try:
-            return int(pynvml.nvmlDeviceGetCount())
-        finally:
-            pynvml.nvmlShutdown()
-
+async def cards(deadline_s: float) -> list[Card]:
+    """The cards that can be lent from; none without a driver."""
     try:
-        return await Caller(count, deadline_s).call()
+        return await Caller(deadline_s).call(driver_nvml.cards)
     except (pynvml.NVMLError, TimeoutError) as error:
         log.get().info("no nvidia driver", error=str(error))
-        return 0
+        return []
 
 
 class NvmlDevice:
-    """Card number `index`."""
+    """One card, or one instance of a card in MIG mode."""
 
     kind = DeviceKind.NVML
 
-    def __init__(self, index: int, deadline_s: float) -> None:
-        self.name = f"gpu{index}"
+    def __init__(self, card: Card, deadline_s: float) -> None:
+        self.name = card.name
         self.description = "NVIDIA card"
-        self._index, self._open, self._handle = index, False, None
-        self._caller = Caller(self._query, deadline_s)
+        self._card = card
+        self._open: OpenCard | None = None
+        self._caller = Caller(deadline_s)
         self._failures = 0
         self._last = DeviceReading(0, 0, reachable=False)
 
-    async def read(self, now_ms: int) -> DeviceReading:
+    async def read(self, now_ms: int, promised_mib: int) -> DeviceReading:  # noqa: ARG002
         """Total and free memory by the driver; after a failure the last ones, until it is time."""
         if now_ms < self._last.retry_at_unix_ms:
             return self._last
         try:
-            total_mib, free_mib = await self._caller.call()
+            total_mib, free_mib = await self._caller.call(self._query)
         except (pynvml.NVMLError, TimeoutError) as error:
             self._failed(now_ms, error)
         else:
             self._failures = 0
             self._last = DeviceReading(total_mib, free_mib)
         return self._last
+
+    async def processes(self) -> tuple[ProcessUse, ...]:
+        """Who uses the card by the driver; nobody while it does not answer."""
+        card = self._open
+        if card is None or not self._last.reachable:
+            return ()
+        try:
+            return await self._caller.call(card.processes)
+        except (pynvml.NVMLError, TimeoutError):  # the next reading will say so
+            return ()
 
     def _failed(self, now_ms: int, error: Exception) -> None:
         self._failures += 1
@@ -118,22 +122,12 @@ class NvmlDevice:
 
     def _query(self) -> tuple[int, int]:
         """Ask the driver. Runs on the thread; after a failure the library is opened afresh."""
+        if self._open is None:
+            self._open = OpenCard(self._card)
+            self.description = self._open.description() or self.description
         try:
-            if not self._open:
-                pynvml.nvmlInit()
-                self._open = True
-                self._handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
-                self.description = str(pynvml.nvmlDeviceGetName(self._handle))
-            memory = pynvml.nvmlDeviceGetMemoryInfo(self._handle)
+            return self._open.memory_mib()
         except pynvml.NVMLError:
-            self._close()
+            card, self._open = self._open, None
+            card.close()
             raise
-        return memory.total // _BYTES_PER_MIB, memory.free // _BYTES_PER_MIB
-
-    def _close(self) -> None:
-        # The library counts who has it open; closing what we did not open would take it from
-        # the other cards.
-        if self._open:
-            self._open, self._handle = False, None
-            with suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()

@@ -1,9 +1,10 @@
 """Wire ↔ domain for cohabit.broker.v1, nothing else: checks fields, calls the shell, translates."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from chassis.errors import Fault, Reason, not_implemented
+from chassis.errors import Fault, Reason
 from cohabit.broker.v1 import broker_pb2 as pb
 from cohabit.broker.v1 import broker_pb2_grpc as rpc
 from cohabit.common.v1 import common_pb2
@@ -11,6 +12,7 @@ from services.broker.config import BrokerConfig
 from services.broker.core import DenialReason, Denied, Lease, LeaseKind, Tier
 from services.broker.device_cpu import read_host
 from services.broker.shell import DeviceState, Shell, Wish
+from services.broker.warming import MAX_PATHS, Progress, Warmer
 
 if TYPE_CHECKING:
     import grpc
@@ -24,8 +26,8 @@ _MAX_MIB = 1 << 40  # sums of many leases stay within the wire's 64 bits
 class BrokerServicer(rpc.BrokerServiceServicer):
     """BrokerService over a shell."""
 
-    def __init__(self, shell: Shell, config: BrokerConfig) -> None:
-        self._shell, self._config = shell, config
+    def __init__(self, shell: Shell, warmer: Warmer, config: BrokerConfig) -> None:
+        self._shell, self._warmer, self._config = shell, warmer, config
         self._default_tier = Tier[config.default_tier.upper()]
 
     async def AcquireLease(
@@ -43,7 +45,10 @@ class BrokerServicer(rpc.BrokerServiceServicer):
         """Extend."""
         _check(bool(request.lease_id), "lease_id is empty; name the lease to renew")
         _check_mib("materialised_mib", request.materialised_mib)
-        lease = await self._shell.renew(request.lease_id, request.materialised_mib, request.ttl_ms)
+        _check_mib("shrink_to_mib", request.shrink_to_mib)
+        lease = await self._shell.renew(
+            request.lease_id, request.materialised_mib, request.ttl_ms, request.shrink_to_mib
+        )
         return pb.RenewLeaseResponse(lease=_lease(lease))
 
     async def ReleaseLease(
@@ -66,7 +71,10 @@ class BrokerServicer(rpc.BrokerServiceServicer):
     ) -> pb.GetDeviceMemoryResponse:
         """How each device stands."""
         states = await self._shell.states()
-        return pb.GetDeviceMemoryResponse(devices=[_device(state) for state in states])
+        reserves = [
+            pb.Reserve(name=name, reserved_mib=mib) for name, mib in self._config.reserves.items()
+        ]
+        return pb.GetDeviceMemoryResponse(devices=[_device(state, reserves) for state in states])
 
     async def GetHostMemory(
         self, request: pb.GetHostMemoryRequest, context: "Context"
@@ -77,21 +85,34 @@ class BrokerServicer(rpc.BrokerServiceServicer):
             total_mib=host.total_mib,
             available_mib=host.available_mib,
             floor_mib=self._config.warm_floor_of(host.total_mib),
+            warming=[_progress(progress) for progress in self._warmer.lately()],
         )
 
     async def WatchPressure(
         self, request: pb.WatchPressureRequest, context: "Context"
     ) -> AsyncIterator[pb.WatchPressureResponse]:
-        """Not built."""
-        raise not_implemented("WatchPressure")
-        yield  # makes this a stream
+        """Who is to shrink, from now on."""
+        fits = len(request.holder_prefix) <= _MAX_TEXT_CHARS
+        _check(fits, f"holder_prefix is longer than {_MAX_TEXT_CHARS} characters")
+        with self._shell.watchers.watch(request.holder_prefix) as box:
+            await context.send_initial_metadata(())  # from here on nothing is missed
+            while (shrink := await box.next()) is not None:
+                yield pb.WatchPressureResponse(
+                    lease_id=shrink.lease_id,
+                    shrink_mib=shrink.shrink_mib,
+                    refused_tier=common_pb2.Tier.ValueType(shrink.refused_tier),
+                )
 
     async def WarmFiles(
         self, request: pb.WarmFilesRequest, context: "Context"
     ) -> AsyncIterator[pb.WarmFilesResponse]:
-        """Not built."""
-        raise not_implemented("WarmFiles")
-        yield  # makes this a stream
+        """Files into the page cache."""
+        _check(bool(request.paths), "paths is empty; name the files to warm")
+        fits = len(request.paths) <= MAX_PATHS
+        _check(fits, f"{len(request.paths)} paths are too many; name at most {MAX_PATHS} a call")
+        async with aclosing(self._warmer.warm(request.paths)) as warming:
+            async for progress in warming:
+                yield _progress(progress)
 
 
 def _wish_of(request: pb.AcquireLeaseRequest, default_tier: Tier) -> Wish:
@@ -104,6 +125,7 @@ def _wish_of(request: pb.AcquireLeaseRequest, default_tier: Tier) -> Wish:
     _check(int(request.tier) in {0, *Tier}, f"tier {request.tier} is unknown")
     _check(request.preferred_mib > 0, "preferred_mib is missing; say how much would be best")
     _check_mib("preferred_mib", request.preferred_mib)
+    _check_mib("leave_mib", request.leave_mib)
     minimum_mib = request.minimum_mib or request.preferred_mib
     _check(
         minimum_mib <= request.preferred_mib,
@@ -118,6 +140,7 @@ def _wish_of(request: pb.AcquireLeaseRequest, default_tier: Tier) -> Wish:
         minimum_mib=minimum_mib,
         ttl_ms=request.ttl_ms,
         request_id=request.request_id,
+        leave_mib=request.leave_mib,
     )
 
 
@@ -145,15 +168,17 @@ def _lease(lease: Lease) -> pb.Lease:
 
 
 def _denial(denied: Denied, request: pb.AcquireLeaseRequest) -> pb.Denial:
-    least = request.minimum_mib or request.preferred_mib
+    least = f"{request.minimum_mib or request.preferred_mib} MiB"
+    if request.leave_mib:
+        least += f", with {request.leave_mib} MiB left over,"
     if denied.reason is DenialReason.NEVER_FITS:
         said = (
-            f"{least} MiB can never be lent at this tier: the device gives at most "
+            f"{least} can never be lent at this tier: the device gives at most "
             f"{denied.ceiling_mib} MiB when it is empty; ask for less or use a larger device."
         )
     else:
         said = (
-            f"{least} MiB are asked for and {denied.headroom_mib} MiB can be lent at this tier "
+            f"{least} are asked for and {denied.headroom_mib} MiB can be lent at this tier "
             "now; other leases must end first."
         )
     return pb.Denial(
@@ -164,7 +189,16 @@ def _denial(denied: Denied, request: pb.AcquireLeaseRequest) -> pb.Denial:
     )
 
 
-def _device(state: DeviceState) -> pb.DeviceMemory:
+def _progress(progress: Progress) -> pb.WarmFilesResponse:
+    return pb.WarmFilesResponse(
+        path=progress.path,
+        done_bytes=progress.done_bytes,
+        total_bytes=progress.total_bytes,
+        stopped_short=progress.stopped_short,
+    )
+
+
+def _device(state: DeviceState, reserves: Sequence[pb.Reserve]) -> pb.DeviceMemory:
     budget, memory, reading = state.budget, state.memory, state.reading
     return pb.DeviceMemory(
         device=state.device.name,
@@ -182,4 +216,9 @@ def _device(state: DeviceState) -> pb.DeviceMemory:
             for tier, mib in memory.headroom_mib.items()
         ],
         foreign_mib=memory.foreign_mib,
+        reserves=reserves,
+        processes=[
+            pb.ProcessUse(pid=process.pid, used_mib=process.used_mib, name=process.name)
+            for process in state.processes
+        ],
     )

@@ -10,7 +10,7 @@ Decisions are the core's; words of the wire are the servicer's.
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chassis import log
 from chassis.clock import steady_ms
@@ -20,6 +20,7 @@ from services.broker.config import BrokerConfig
 from services.broker.core import (
     Ask,
     Budget,
+    DenialReason,
     Denied,
     Entry,
     Full,
@@ -28,14 +29,18 @@ from services.broker.core import (
     LeaseKind,
     Ledger,
     Memory,
+    Pressure,
     Tier,
 )
-from services.broker.device import Device, DeviceKind, DeviceReading
+from services.broker.device import Device, DeviceKind, DeviceReading, ProcessUse
 from services.broker.journal import Journal, JournalError
 from services.broker.turns import Turns
+from services.broker.watchers import Watchers
 
 _MAX_WAITING = 10_000
 _CLOSE_S = 5.0
+_PRESSURE_PERIOD_MS = 1000
+_MAX_PROCESSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class Wish:
     minimum_mib: int
     ttl_ms: int
     request_id: str
+    leave_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,8 @@ class DeviceState:
     reading: DeviceReading
     budget: Budget
     memory: Memory
+    processes: tuple[ProcessUse, ...] = ()
+    """The largest users, where that was asked."""
 
 
 class Shell:
@@ -80,6 +88,9 @@ class Shell:
         self._now = clock or steady_ms
         self._turns = Turns(max_waiting)
         self._read: dict[str, DeviceState] = {}
+        self._pressure = Pressure(_PRESSURE_PERIOD_MS)
+        self.watchers = Watchers()
+        """Who wants to be told to shrink."""
 
     def start(self) -> int:
         """Take up the leases of the journal, begin to answer; how many leases there are.
@@ -119,6 +130,7 @@ class Shell:
             minimum_mib=wish.minimum_mib,
             ttl_ms=min(longest, wish.ttl_ms or self._ms(self._config.lease_ttl_s)),
             request_id=wish.request_id,
+            leave_mib=wish.leave_mib,
         )
 
         async def undo(outcome: Lease | Denied) -> None:
@@ -128,10 +140,14 @@ class Shell:
 
         return await self._turns.take(lambda: self._acquire(device, ask), undo)
 
-    async def renew(self, lease_id: str, materialised_mib: int, ttl_ms: int) -> Lease:
-        """Extend a lease. Faults: lease_not_found."""
+    async def renew(
+        self, lease_id: str, materialised_mib: int, ttl_ms: int, shrink_to_mib: int = 0
+    ) -> Lease:
+        """Extend a lease, and perhaps lower what it grants. Faults: lease_not_found."""
         ttl_ms = min(ttl_ms, self._ms(self._config.max_lease_ttl_s))
-        return await self._turns.take(lambda: self._renew(lease_id, materialised_mib, ttl_ms))
+        return await self._turns.take(
+            lambda: self._renew(lease_id, materialised_mib, ttl_ms, shrink_to_mib)
+        )
 
     async def release(self, lease_id: str) -> None:
         """End a lease, if it has not ended."""
@@ -146,10 +162,10 @@ class Shell:
         return await self._turns.take(work)
 
     async def states(self) -> list[DeviceState]:
-        """Every device as it stands."""
+        """Every device as it stands, with those who use it."""
 
         async def work() -> list[DeviceState]:
-            return [await self._state(device) for device in self._devices.values()]
+            return [await self._state_for_people(device) for device in self._devices.values()]
 
         return await self._turns.take(work)
 
@@ -168,6 +184,8 @@ class Shell:
                 return lease
             case Denied(reason=reason):
                 metrics.DENIALS.labels(reason.value).inc()
+                if reason is DenialReason.NO_HEADROOM:
+                    self._press(ask, outcome.headroom_mib)
                 return outcome
             case Full(max_leases=most):
                 metrics.DENIALS.labels(Reason.SATURATED.value).inc()
@@ -180,8 +198,20 @@ class Shell:
             case Lease():
                 return outcome
 
-    async def _renew(self, lease_id: str, materialised_mib: int, ttl_ms: int) -> Lease:
-        entry = self._ledger.renew(lease_id, materialised_mib, ttl_ms, self._now())
+    def _press(self, ask: Ask, headroom_mib: int) -> None:
+        """Ask those who can to make room for a wish that was refused."""
+        now = self._now()
+        able = [x for x in self._ledger.leases(now, "", ask.device) if self.watchers.want(x.holder)]
+        missing_mib = ask.minimum_mib + ask.leave_mib - headroom_mib
+        for shrink in self._pressure.ask(able, ask.tier, missing_mib, now):
+            self.watchers.tell(shrink)
+
+    async def _renew(
+        self, lease_id: str, materialised_mib: int, ttl_ms: int, shrink_to_mib: int
+    ) -> Lease:
+        entry = self._ledger.renew(
+            lease_id, materialised_mib, ttl_ms, self._now(), shrink_to_mib=shrink_to_mib
+        )
         if entry is None:
             raise Fault(
                 Reason.LEASE_NOT_FOUND,
@@ -228,7 +258,8 @@ class Shell:
             log.get().warning("journal not compacted", error=str(error))
 
     async def _state(self, device: Device) -> DeviceState:
-        reading = await device.read(self._now())
+        now = self._now()
+        reading = await device.read(now, self._ledger.promised_mib(device.name, now))
         total = reading.total_mib
         budget = Budget(
             total_mib=total,
@@ -242,6 +273,11 @@ class Shell:
         self._read[device.name] = state
         metrics.publish(device.name, state.memory, reachable=reading.reachable)
         return state
+
+    async def _state_for_people(self, device: Device) -> DeviceState:
+        state, processes = await self._state(device), await device.processes()
+        largest = sorted(processes, key=lambda process: -process.used_mib)[:_MAX_PROCESSES]
+        return replace(state, processes=tuple(largest))
 
     def _publish(self) -> None:
         for name, state in self._read.items():

@@ -12,7 +12,6 @@ import grpc
 from chassis.errors import not_implemented
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
-from hosting.core import State
 from hosting.host import ModelHost
 from services.llm.clients import Scheduler, count_tokens
 from services.llm.counting import Counter
@@ -40,8 +39,8 @@ class LanguageModelServicer(rpc.LanguageModelServiceServicer):
         self, request: pb.CountTokensRequest, context: Context
     ) -> pb.CountTokensResponse:
         hosted = self._host.get(request.model)
-        if hosted.engine is not None and hosted.life.state is State.READY:
-            return await count_tokens(hosted.engine.address, request)
+        if hosted.address:
+            return await count_tokens(hosted.address, request)
         return await self._counter.count(await self._host.refreshed(request.model), request)
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:

@@ -53,7 +53,7 @@ async def test_the_openai_client_chats(house: House) -> None:
     assert answer.usage.total_tokens == 9
     assert answer.usage.prompt_tokens_details is not None
     assert answer.usage.prompt_tokens_details.cached_tokens == 3
-    assert answer.model == MODEL
+    assert answer.model == "smol-a"
     (sent,), (admit,) = house.peers.generates, house.peers.admits
     # The scheduler may grant a twin; the engine is asked for the model that it runs.
     assert (admit.model, sent.model, sent.max_tokens) == (MODEL, "smol-a", 5)

@@ -103,13 +103,13 @@ async def test_a_drain_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> No
     async with world(tmp_path) as w:
         instance = await w.ready()
         async with w.generating(instance, "hold"):
-            await until(lambda: w.host.get("toy").permits, "the permit is known")
+            await until(lambda: w.permits, "the permit is known")
             call = w.models.UnloadModel(pb.UnloadModelRequest(key="toy"))
             await until(lambda: w.model().state == pb.MODEL_STATE_DRAINING, "it drains")
             other = asyncio.create_task(w.unload(drain_ms=300))
-            await until(lambda: w.host.get("toy").drainers == 2, "both wait")
+            await until(lambda: w.toy.tenancies[0].drainers == 2, "both wait")
             call.cancel()
-            await until(lambda: w.host.get("toy").drainers == 1, "one waits")
+            await until(lambda: w.toy.tenancies[0].drainers == 1, "one waits")
             assert w.model().state == pb.MODEL_STATE_DRAINING
             assert (await refusal(other)).reason is Reason.MODEL_BUSY
             assert w.model().state == pb.MODEL_STATE_READY
@@ -119,6 +119,7 @@ async def test_an_end_that_went_unheard_is_noticed_by_the_next_watch(tmp_path: P
     async with world(tmp_path) as w:
         instance = await w.ready()
         watch = w.models.WatchModels(pb.WatchModelsRequest())
+        await watch.read()  # it has begun
         async with w.generating(instance, "burst") as call:
             assert await asyncio.wait_for(call.read(), DEADLINE_S) is grpc.aio.EOF
             phases: list[int] = []
@@ -135,13 +136,13 @@ async def test_an_end_that_went_unheard_is_noticed_by_the_next_watch(tmp_path: P
 async def test_force_ends_what_runs(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         async with w.generating(await w.ready(), "hold") as call:
-            await until(lambda: w.host.get("toy").permits, "the permit is known")
+            await until(lambda: w.permits, "the permit is known")
             gone = await w.unload(drain_ms=1, force=True)
             assert gone.state == pb.MODEL_STATE_COLD
             assert (engine_pids(), await w.listed()) == (set(), [])
             fault = await refusal(drained(call))
-            assert fault.reason is Reason.SERVICE_UNAVAILABLE
-        assert not w.host.get("toy").permits
+            assert (fault.reason, fault.retry_after_s) == (Reason.MODEL_EVICTED, 1.0)
+        assert not w.permits
 
 
 async def test_cancelling_the_load_gives_it_up(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ async def test_cancelling_the_load_gives_it_up(tmp_path: Path) -> None:
         await second.read()
         (pid,) = engine_pids()
         first.cancel()
-        await until(lambda: w.host.get("toy").loaders == 1, "one caller left")
+        await until(lambda: w.toy.tenancies[0].loaders == 1, "one caller left")
         assert engine_pids() == {pid}
         second.cancel()
         assert await until(lambda: not engine_pids(), "the process is gone") < 2000
@@ -165,12 +166,12 @@ async def test_a_load_given_up_at_once_and_again(tmp_path: Path) -> None:
         for _ in range(3):
             lease = await w.lease()
             call = asyncio.create_task(anext(w.host.load("toy", lease)))
-            await until(lambda: w.host.get("toy").tenancy, "it began")
-            hosted = w.host.get("toy")
-            hosted.dismiss()
-            hosted.dismiss()
-            await asyncio.wait_for(hosted.vacant(), DEADLINE_S)
-            hosted.dismiss()
+            await until(lambda: w.toy.tenancies, "it began")
+            (tenancy,) = w.toy.tenancies
+            tenancy.dismiss()
+            tenancy.dismiss()
+            await asyncio.wait_for(tenancy.over.wait(), DEADLINE_S)
+            tenancy.dismiss()
             with suppress(Fault):
                 await call
             assert w.model().state == pb.MODEL_STATE_COLD
@@ -183,8 +184,7 @@ async def test_a_new_load_waits_for_one_that_is_given_up(tmp_path: Path) -> None
         call = w.load(await w.lease())
         await call.read()
         unloading = asyncio.create_task(w.unload())
-        tenancy = w.host.get("toy").tenancy
-        assert tenancy is not None
+        (tenancy,) = w.toy.tenancies
         await until(lambda: tenancy.dismissed, "the unload began")
         instance = await w.ready()
         await unloading

@@ -59,7 +59,7 @@ async def test_the_cool_down_grows(tmp_path: Path) -> None:
         for _ in range(3):
             fault = await refusal(drained(w.load(await w.lease())))
             delays.append(fault.retry_after_s or 0)
-            w.host.get("toy").life.retry_at_ms = 0  # as if it had been waited out
+            w.toy.record.retry_at_ms = 0  # as if it had been waited out
         assert delays == [pytest.approx(s, abs=0.3) for s in (1, 2, 4)]
 
 
@@ -113,7 +113,7 @@ async def test_a_failure_is_told_when_its_memory_is_back(
         assert not await w.listed()
         (model,) = while_releasing
         assert model.state == pb.MODEL_STATE_DRAINING  # and nobody is sent there
-        assert not model.instances
+        assert [one.address for one in model.instances] == [""]
 
 
 async def test_a_failure_is_told_although_the_broker_hangs(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_an_engine_that_falls_silent_is_killed(tmp_path: Path, steps: int)
             if not steps:
                 held = w.generating(w.model().instances[0], "hold")
                 await requests.enter_async_context(held)
-                await until(lambda: w.host.get("toy").permits, "the permit is known")
+                await until(lambda: w.permits, "the permit is known")
             began = time.monotonic()
             (pid,) = engine_pids()
             psutil.Process(pid).suspend()
@@ -155,7 +155,7 @@ async def test_an_engine_that_falls_silent_is_killed(tmp_path: Path, steps: int)
         assert failed.failure.reason == "engine_crashed"
         assert "said nothing for 3 s" in failed.failure.message
         assert (engine_pids(), w.sockets()) == (set(), [])
-        assert not w.host.get("toy").permits
+        assert not w.permits
         await w.until_leases(lambda leases: not leases)
 
 
@@ -197,8 +197,7 @@ async def test_a_lease_lost_for_good_stops_the_model(tmp_path: Path, steps: int)
         await w.lease("other", 900)
         await w.broker.ReleaseLease(broker_pb2.ReleaseLeaseRequest(lease_id=lease))
         await w.lease("another", 50)
-        tenancy = w.host.get("toy").tenancy
-        assert tenancy is not None
+        (tenancy,) = w.toy.tenancies
         tenancy.renew.set()
         await until(lambda: w.model().state == pb.MODEL_STATE_FAILED, "it failed")
         assert w.model().failure.reason == "lease_not_found"

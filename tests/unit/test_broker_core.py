@@ -73,6 +73,52 @@ def test_full_now_and_full_for_ever_are_told_apart() -> None:
     assert ever == Denied(DenialReason.NEVER_FITS, 90, 990)
 
 
+def test_what_must_be_left_is_not_granted_and_not_leased() -> None:
+    ledger = Ledger(8)
+    ask = replace(ASK, preferred_mib=5000, minimum_mib=500, leave_mib=300)
+    assert granted(ledger, ask).granted_mib == 690
+    assert headroom(ledger, Tier.PAID) == 300
+    peak = replace(ASK, lease_id="b", preferred_mib=300, minimum_mib=300)
+    assert granted(ledger, peak).granted_mib == 300
+
+
+def test_what_must_be_left_decides_between_now_and_never() -> None:
+    ledger = Ledger(8)
+    ask = replace(ASK, preferred_mib=700, minimum_mib=690, leave_mib=300)
+    assert granted(ledger, replace(ask, lease_id="fits")).granted_mib == 690
+    assert ledger.acquire(ask, BUDGET, 0) == Denied(DenialReason.NO_HEADROOM, 300, 990)
+    one_more = ledger.acquire(replace(ask, leave_mib=301), BUDGET, 0)
+    assert one_more == Denied(DenialReason.NEVER_FITS, 300, 990)
+
+
+def test_a_grant_is_lowered_on_request_and_never_raised() -> None:
+    ledger = Ledger(8)
+    granted(ledger, ASK)
+    ledger.renew("a", 40, 0, 0, shrink_to_mib=60)
+    assert (ledger.get("a").granted_mib, headroom(ledger, Tier.PAID)) == (60, 930)
+    ledger.renew("a", 40, 0, 0)
+    ledger.renew("a", 40, 0, 0, shrink_to_mib=80)
+    assert ledger.get("a").granted_mib == 60
+    measured = replace(BUDGET, free_mib=960)
+    assert headroom(ledger, Tier.PAID, measured) == 930
+
+
+def test_a_crashed_holder_keeps_its_right_until_it_ends_and_strands_nothing() -> None:
+    ledger = Ledger(8)
+    granted(ledger, replace(ASK, preferred_mib=900, minimum_mib=900))
+    ledger.renew("a", 900, 0, 0)
+    empty_again = replace(BUDGET, free_mib=1000)
+    assert headroom(ledger, Tier.PAID, empty_again, now=29_999) == 90
+    assert headroom(ledger, Tier.PAID, empty_again, now=30_000) == 990
+
+
+def test_an_absurd_report_takes_nothing_from_others_where_the_device_measures() -> None:
+    ledger = Ledger(8)
+    granted(ledger, ASK)
+    ledger.renew("a", 1 << 40, 0, 0)
+    assert headroom(ledger, Tier.PAID, replace(BUDGET, free_mib=900)) == 890
+
+
 def test_memory_taken_up_is_counted_once() -> None:
     ledger = Ledger(8)
     granted(ledger, ASK)
@@ -189,7 +235,8 @@ class Oracle:
         if free is None:
             free = max(0, self.total - sum(lease.materialised_mib for lease in live))
         promised = sum(max(0, x.granted_mib - x.materialised_mib) for x in live)
-        return max(0, free - promised - FLOORS.of(tier))
+        lent = sum(x.granted_mib for x in live)
+        return max(0, min(free - promised, self.total - lent) - FLOORS.of(tier))
 
 
 ACQUIRE = st.tuples(
@@ -197,10 +244,17 @@ ACQUIRE = st.tuples(
     st.sampled_from(Tier),
     st.integers(1, 600),
     st.integers(1, 600),
+    st.sampled_from([0, 0, 1, 300]),
     st.integers(1, 5000),
     st.sampled_from(["", "r1", "r2"]),
 )
-RENEW = st.tuples(st.just("renew"), st.integers(0, 9), st.integers(0, 700), st.integers(0, 5000))
+RENEW = st.tuples(
+    st.just("renew"),
+    st.integers(0, 9),
+    st.integers(0, 700),
+    st.integers(0, 5000),
+    st.sampled_from([0, 0, 50, 700]),
+)
 RELEASE = st.tuples(st.just("release"), st.integers(0, 9))
 WAIT = st.tuples(st.just("wait"), st.integers(0, 4000))
 FREE = st.tuples(st.just("free"), st.one_of(st.none(), st.integers(0, 1000)))
@@ -214,9 +268,10 @@ def test_agrees_with_the_oracle(history: list[tuple[Any, ...]]) -> None:
     for step, (what, *args) in enumerate(history):
         budget = replace(BUDGET, free_mib=free)
         if what == "acquire":
-            tier, a, b, ttl, request = args
+            tier, a, b, leave, ttl, request = args
             ask = replace(ASK, lease_id=f"l{step}", tier=tier, preferred_mib=max(a, b))
             ask = replace(ask, minimum_mib=min(a, b), ttl_ms=ttl, request_id=request)
+            ask = replace(ask, leave_mib=leave)
             room = oracle.headroom(tier, free, now)
             known = [x for x in oracle.live(now) if request and x.request_id == request]
             match ledger.acquire(ask, budget, now):
@@ -227,20 +282,22 @@ def test_agrees_with_the_oracle(history: list[tuple[Any, ...]]) -> None:
                     assert len(oracle.live(now)) == 6
                 case Denied() as denied:
                     assert not known
-                    assert room < ask.minimum_mib
+                    assert room < ask.minimum_mib + leave
                     assert denied.headroom_mib == room
-                    ever = ask.minimum_mib <= 1000 - FLOORS.of(tier)
+                    ever = ask.minimum_mib + leave <= 1000 - FLOORS.of(tier)
                     assert (denied.reason is DenialReason.NO_HEADROOM) == ever
                 case Granted(lease=lease):
                     assert not known
                     assert ask.minimum_mib <= lease.granted_mib
-                    assert lease.granted_mib == min(ask.preferred_mib, room)
+                    assert lease.granted_mib == min(ask.preferred_mib, room - leave)
                     oracle.leases.append(lease)
                     names.append(lease.lease_id)
                     # Never over-granted: what remains is at least this tier's floor.
                     used = sum(max(x.granted_mib, x.materialised_mib) for x in oracle.leases)
                     if free is None:
-                        assert used + FLOORS.of(tier) <= 1000
+                        assert used + FLOORS.of(tier) + leave <= 1000
+                    lent = sum(x.granted_mib for x in oracle.leases)
+                    assert lent + FLOORS.of(tier) + leave <= 1000
         elif what == "wait":
             now += args[0]
         elif what == "free":
@@ -253,11 +310,13 @@ def test_agrees_with_the_oracle(history: list[tuple[Any, ...]]) -> None:
                 assert ledger.release(name, now) is None
                 oracle.leases = [x for x in oracle.leases if x.lease_id != name]
             else:
-                entry = ledger.renew(name, args[1], args[2], now)
+                entry = ledger.renew(name, args[1], args[2], now, shrink_to_mib=args[3])
                 assert (entry is not None) == bool(found)
                 for old in found:
                     until = max(old.expires_unix_ms, now + (args[2] or old.ttl_ms))
                     new = replace(old, materialised_mib=args[1], expires_unix_ms=until)
+                    if args[3]:
+                        new = replace(new, granted_mib=min(new.granted_mib, args[3]))
                     oracle.leases[oracle.leases.index(old)] = new
         budget = replace(BUDGET, free_mib=free)
         assert ledger.leases(now) == oracle.live(now)

@@ -12,8 +12,8 @@ import pytest
 from services.broker.config import BrokerConfig
 from services.broker.core import Floors
 from services.broker.device_cpu import CpuDevice, cgroup_limit_mib, read_host
-from services.broker.device_nvml import Caller, NvmlDevice, card_count
-from services.broker.device_simulated import SimulatedDevice
+from services.broker.device_nvml import Caller, NvmlDevice, cards
+from services.broker.driver_nvml import Card
 
 MIB = 1 << 20
 
@@ -65,17 +65,13 @@ async def test_capacity_of_a_host_is_the_least(
     tmp_path: Path, configured: int | None, limit: str, expected: int
 ) -> None:
     proc, cgroup = host(tmp_path, "0::/\n", {"memory.max": limit})
-    reading = await CpuDevice(configured, proc=proc, cgroup=cgroup).read(0)
+    reading = await CpuDevice(configured, proc=proc, cgroup=cgroup).read(0, 0)
     assert (reading.total_mib, reading.free_mib, reading.reachable) == (expected, None, True)
 
 
 def test_this_host_can_be_read() -> None:
     real = read_host()
     assert 0 < real.available_mib <= real.total_mib
-
-
-async def test_simulated_is_as_large_as_declared() -> None:
-    assert (await SimulatedDevice(777).read(0)).total_mib == 777
 
 
 class Driver:
@@ -86,7 +82,7 @@ class Driver:
         self.calls = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
-        monkeypatch.setattr(device._caller, "_function", self.query)
+        monkeypatch.setattr(device, "_query", self.query)
 
     def query(self) -> tuple[int, int]:
         self.calls += 1
@@ -97,12 +93,12 @@ class Driver:
 
 
 async def test_a_lost_driver_is_unreachable_and_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = NvmlDevice(0, 5.0)
+    device = NvmlDevice(Card(0), 5.0)
     driver = Driver(monkeypatch, device)
-    assert (await device.read(0)).free_mib == 400
+    assert (await device.read(0, 0)).free_mib == 400
 
     driver.answer = pynvml.NVML_ERROR_GPU_IS_LOST
-    lost = await device.read(1000)
+    lost = await device.read(1000, 0)
     assert (lost.reachable, lost.total_mib, lost.free_mib) == (False, 1000, 400)
     assert lost.retry_at_unix_ms == 2000
 
@@ -110,40 +106,41 @@ async def test_a_lost_driver_is_unreachable_and_not_full(monkeypatch: pytest.Mon
 async def test_asks_again_after_growing_pauses_and_recovers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    device = NvmlDevice(0, 5.0)
+    device = NvmlDevice(Card(0), 5.0)
     driver = Driver(monkeypatch, device)
     driver.answer, now, pauses = pynvml.NVML_ERROR_UNKNOWN, 0, []
     for _ in range(7):
-        again = (await device.read(now)).retry_at_unix_ms
+        again = (await device.read(now, 0)).retry_at_unix_ms
         calls = driver.calls
-        await device.read(again - 1)
+        await device.read(again - 1, 0)
         assert driver.calls == calls  # left alone until it is time
         pauses.append(again - now)
         now = again
     assert pauses == [1000, 2000, 4000, 8000, 16000, 30000, 30000]
 
     driver.answer = (1000, 0)
-    full = await device.read(now)
+    full = await device.read(now, 0)
     assert (full.reachable, full.free_mib, full.retry_at_unix_ms) == (True, 0, 0)
 
 
 async def test_a_hanging_driver_blocks_nothing_and_is_called_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    device = NvmlDevice(0, 0.05)
+    device = NvmlDevice(Card(0), 0.05)
     driver = Driver(monkeypatch, device)
     driver.may_answer.clear()
-    hung = await device.read(0)
+    hung = await device.read(0, 0)
     assert not hung.reachable
-    again = await device.read(hung.retry_at_unix_ms)
+    again = await device.read(hung.retry_at_unix_ms, 0)
     assert not again.reachable
     assert driver.calls == 1  # a second thread would hang as well
 
     driver.may_answer.set()
     async with asyncio.timeout(5):
-        await device._caller._running  # type: ignore[misc]
+        assert device._caller._running is not None
+        await device._caller._running
     driver.answer = (1000, 123)
-    fresh = await device.read(again.retry_at_unix_ms)
+    fresh = await device.read(again.retry_at_unix_ms, 0)
     assert (fresh.reachable, fresh.free_mib) == (True, 123)  # not the answer that came too late
 
 
@@ -155,14 +152,14 @@ async def test_a_cancelled_reader_leaves_no_second_call() -> None:
         may_end.wait(30)
         return 1
 
-    caller = Caller(slow, 5.0)
-    reader = asyncio.create_task(caller.call())
+    caller = Caller(5.0)
+    reader = asyncio.create_task(caller.call(slow))
     await asyncio.to_thread(began.wait, 5)
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
     with pytest.raises(TimeoutError):
-        await caller.call()
+        await caller.call(slow)
     may_end.set()
 
 
@@ -171,7 +168,7 @@ async def test_no_driver_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", absent)
-    assert await card_count(5.0) == 0
+    assert await cards(5.0) == []
 
 
 def test_floors_follow_size_except_on_a_card() -> None:
@@ -192,6 +189,31 @@ def test_a_host_keeps_an_eighth_unless_told_what_to_lend() -> None:
     assert BrokerConfig(reserve_mib=5).reserve_of(8000, host=True) == 5
 
 
+def test_what_others_will_grow_by_is_kept_beside_the_reserve() -> None:
+    reserves = {"desktop": 300, "recorder": 200}
+    assert BrokerConfig(reserves=reserves).reserve_of(8000, host=True) == 1500
+    assert BrokerConfig(reserves=reserves).reserve_of(8000, host=False) == 500
+    assert BrokerConfig(reserves=reserves, reserve_mib=5).reserve_of(8000, host=True) == 505
+
+
+@pytest.mark.parametrize(
+    ("entry", "ends_ms"), [({}, None), ({"for_s": 2}, 3500), ({"until_s": 2.5}, 2500)]
+)
+def test_a_foreign_tenant_comes_and_goes_as_declared(
+    entry: dict[str, Any], ends_ms: int | None
+) -> None:
+    (visit,) = sim(foreign=[{"name": "game", "at_s": 1.5, "mib": 8, **entry}]).foreign
+    assert (visit.visit.from_ms, visit.visit.until_ms) == (1500, ends_ms)
+
+
+def sim(**changes: Any) -> BrokerConfig:
+    return BrokerConfig.model_validate({"device": "simulated", "capacity_mib": 1000} | changes)
+
+
+SIM = {"device": "simulated", "capacity_mib": 1000}
+GAME = {"name": "game", "mib": 8}
+
+
 @pytest.mark.parametrize(
     ("section", "complaint"),
     [
@@ -202,6 +224,14 @@ def test_a_host_keeps_an_eighth_unless_told_what_to_lend() -> None:
         ({"floor_mib": {"paid": 5}}, "Field required"),
         ({"device": "tpu"}, "'auto', 'cpu', 'nvml' or 'simulated'"),
         ({"capacity_mib": 0}, "greater than 0"),
+        ({"reserves": {"desktop": 0}}, "greater than 0"),
+        ({"reserves": {"": 1}}, "at least 1 character"),
+        ({"reserves": {str(n): 1 for n in range(65)}}, "at most 64 items"),
+        ({"foreign": [GAME]}, "a real device has its own"),
+        ({**SIM, "foreign": [GAME] * 65}, "at most 64 items"),
+        ({**SIM, "foreign": [GAME | {"for_s": 1, "until_s": 2}]}, "not both"),
+        ({**SIM, "foreign": [GAME | {"at_s": 2, "until_s": 2}]}, "later than at_s"),
+        ({**SIM, "foreign": [{"name": "game"}]}, "Field required"),
     ],
 )
 def test_a_wrong_section_says_what_was_expected(section: dict[str, Any], complaint: str) -> None:

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from chassis.errors import Fault, Reason
 from services.broker.config import BrokerConfig
 from services.broker.core import Denied, Lease, LeaseKind, Tier
-from services.broker.device import DeviceKind, DeviceReading
+from services.broker.device import DeviceKind, DeviceReading, ProcessUse
 from services.broker.journal import NAME, Journal
 from services.broker.shell import Shell, Wish
 
@@ -30,10 +30,13 @@ class GatedDevice:
         self.asked, self.open = asyncio.Event(), asyncio.Event()
         self.open.set()
 
-    async def read(self, now_ms: int) -> DeviceReading:
+    async def read(self, now_ms: int, promised_mib: int) -> DeviceReading:
         self.asked.set()
         await self.open.wait()
         return DeviceReading(1280, None)
+
+    async def processes(self) -> tuple[ProcessUse, ...]:
+        return ()
 
 
 @asynccontextmanager
@@ -159,6 +162,7 @@ async def test_metrics_follow_the_ledger(tmp_path: Path) -> None:
         lease = await shell.acquire(WISH)
         assert isinstance(lease, Lease)
         assert value("leased_mib", device="gate0") == 100
+        assert value("unmaterialised_mib", device="gate0") == 100
         assert value("headroom_mib", device="gate0", tier="paid") == 1280 - 10 - 100
         denied = await shell.acquire(replace(WISH, preferred_mib=1200, minimum_mib=1200))
         assert isinstance(denied, Denied)

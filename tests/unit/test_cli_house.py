@@ -27,6 +27,9 @@ broker:
 """
 
 
+ALL = ("broker", "scheduler", "llm", "simulated")
+
+
 def written(folder: Path, text: str) -> Path:
     path = folder / "cohabit.yaml"
     path.write_text(text)
@@ -38,6 +41,37 @@ def test_a_good_configuration_says_who_is_where(tmp_path: Path) -> None:
     assert whole.edge_url == "http://127.0.0.1:9999"
     assert set(whole.addresses) == {"broker", "scheduler", "llm"}
     assert whole.addresses["llm"] == f"unix:{whole.house.run_dir}/llm.sock"
+
+
+PRETENDED = "{kind: language, lane: chat, resident_mib: 9, context_tokens: 99}"
+
+
+@pytest.mark.parametrize(
+    ("text", "services", "usable"),
+    [
+        ("", ("broker", "scheduler"), None),
+        ("llm:\n", ("broker", "scheduler", "llm"), None),
+        (
+            f"simulated: {{models: {{s: {PRETENDED}}}}}",
+            ("broker", "scheduler", "simulated"),
+            "s",
+        ),
+        ("simulated:\nllm: {models: {a: {path: a.gguf}}}", ALL, None),
+    ],
+)
+def test_a_model_service_is_there_when_its_section_is(
+    tmp_path: Path, text: str, services: tuple[str, ...], usable: str | None
+) -> None:
+    whole = house.load(written(tmp_path, text))
+    assert whole.services == services
+    assert tuple(whole.addresses) == services
+    assert whole.usable == usable
+
+
+def test_a_name_is_taken_once_over_all_services(tmp_path: Path) -> None:
+    text = f"llm: {{models: {{a: {{path: a.gguf}}}}}}\nsimulated: {{models: {{a: {PRETENDED}}}}}\n"
+    with pytest.raises(ConfigError, match=r"yaml:2: simulated\.models\.a: expected another name"):
+        house.load(written(tmp_path, text))
 
 
 def test_models_without_a_file_are_missing(tmp_path: Path) -> None:

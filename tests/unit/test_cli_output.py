@@ -20,7 +20,8 @@ from cli.health import DOWN, Health
 from cli.house import Whole, edge_url
 from cli.house import load as load_whole
 from cli.main import app
-from cli.tables import _rendered, _sections, show
+from cli.page import rendered
+from cli.tables import sections, show
 from cli.up import QUESTION, banner, complaint, curl, specs
 from cohabit.broker.v1 import broker_pb2
 from cohabit.common.v1 import common_pb2
@@ -132,7 +133,7 @@ def test_the_complaint_names_who_does_not_answer() -> None:
 
 
 def test_services_start_in_order_and_out_of_the_working_directory() -> None:
-    programs = specs(Path("/c.yaml"))
+    programs = specs(Path("/c.yaml"), ("broker", "scheduler", "llm"))
     assert [spec.name for spec in programs] == ["broker", "scheduler", "llm", "edge"]
     assert all(tuple(spec.argv[1:3]) == ("-P", "-m") for spec in programs)
     assert all(tuple(spec.argv[-2:]) == ("--config", "/c.yaml") for spec in programs)
@@ -241,7 +242,7 @@ def test_a_page_has_blank_lines_between_sections_and_no_trailing_spaces(
 
 def test_colours_do_not_hide_trailing_spaces() -> None:
     console = Console(force_terminal=True, width=100, color_system="standard", _environ={})
-    page = "\n".join(_rendered(console, section) for section in _sections(_answers()))
+    page = "\n".join(rendered(console, section) for section in sections(_answers()))
     assert "\x1b[" in page
     assert not re.search(r"[ \t]$", re.sub(r"\x1b\[[0-9;]*m", "", page), re.MULTILINE)
 

@@ -15,10 +15,14 @@ DEADLINE_S = 5.0
 class World:
     def __init__(self) -> None:
         self.changes: list[tuple[str, bool]] = []
-        self.ledger = PermitLedger(lambda permit, started: self.changes.append((permit, started)))
+        self.ledger = PermitLedger(self._changed)
         self.begun = asyncio.Event()
         self.go = asyncio.Event()
         self.cleaned = asyncio.Event()
+
+    def _changed(self, permit_id: str, started: bool, transient_lease_id: str) -> None:
+        assert transient_lease_id == self.ledger.running.get(permit_id, transient_lease_id)
+        self.changes.append((permit_id, started))
 
     async def work(self, permit_id: str, *, slow_cleanup: bool = False) -> str:
         async with self.ledger.use(permit_id):
@@ -51,9 +55,9 @@ async def test_work_needs_a_permit() -> None:
 async def test_a_permit_runs_once_at_a_time_and_once_in_all() -> None:
     w = World()
     task = await w.started("p")
-    assert w.ledger.running == ("p",)
+    assert set(w.ledger.running) == {"p"}
     assert (await refused(w.work("p"))).reason is Reason.PERMIT_IN_USE
-    assert w.ledger.running == ("p",)  # the refused one ended nothing
+    assert set(w.ledger.running) == {"p"}  # the refused one ended nothing
     w.go.set()
     assert await task == "done"
     assert not w.ledger.running
@@ -82,7 +86,7 @@ async def test_revoking_cancels_the_work_and_waits_for_its_end() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not any(revoker.done() for revoker in revokers)
-    assert w.ledger.running == ("p",)
+    assert set(w.ledger.running) == {"p"}
     w.cleaned.set()
     assert await asyncio.gather(*revokers) == [False, False]
     fault = await refused(task)
@@ -124,6 +128,84 @@ async def test_an_error_of_the_work_ends_the_permit_and_passes() -> None:
         async with w.ledger.use("p"):
             raise ZeroDivisionError
     assert w.changes == [("p", True), ("p", False)]
+
+
+async def test_a_drain_waits_for_what_runs_and_lets_nobody_in() -> None:
+    w = World()
+    task = await w.started("p")
+    drain = asyncio.create_task(w.ledger.drain(DEADLINE_S, force=False))
+    await asyncio.sleep(0)
+    fault = await refused(w.work("q"))
+    assert (fault.reason, fault.retry_after_s) == (Reason.MODEL_EVICTED, 1.0)
+    assert not drain.done()
+    w.go.set()
+    assert await drain == 0
+    assert await task == "done"
+    assert await w.work("q") == "done"  # it was refused, not spent
+
+
+async def test_a_drain_that_is_too_late_changes_nothing() -> None:
+    w = World()
+    task = await w.started("p")
+    assert await w.ledger.drain(0.01, force=False) == 1
+    w.go.set()
+    assert await w.work("q") == "done"
+    assert await task == "done"
+
+
+async def test_drains_overlap_and_may_be_cancelled() -> None:
+    w = World()
+    task = await w.started("p")
+    drains = [asyncio.create_task(w.ledger.drain(DEADLINE_S, force=False)) for _ in range(2)]
+    await asyncio.sleep(0)
+    drains[0].cancel()
+    await asyncio.wait([drains[0]])
+    assert (await refused(w.work("q"))).reason is Reason.MODEL_EVICTED
+    drains[1].cancel()
+    await asyncio.wait([drains[1]])
+    w.go.set()
+    assert await w.work("q") == await task == "done"
+
+
+async def test_force_ends_what_runs_and_says_why() -> None:
+    w = World()
+    task = await w.started("p", slow_cleanup=True)
+    drain = asyncio.create_task(w.ledger.drain(0.01, force=True))
+    revoked = asyncio.create_task(w.ledger.revoke("p", only_if_not_started=True))
+    assert await revoked is True
+    await asyncio.wait([drain], timeout=0.05)
+    assert not drain.done()  # not before its place is free
+    w.cleaned.set()
+    assert await drain == 0
+    assert (await refused(task)).reason is Reason.MODEL_EVICTED
+
+
+async def test_the_first_reason_stands() -> None:
+    w = World()
+    task = await w.started("p", slow_cleanup=True)
+    revoking = asyncio.create_task(w.ledger.revoke("p", only_if_not_started=False))
+    await asyncio.sleep(0)
+    drain = asyncio.create_task(w.ledger.drain(0, force=True))
+    await asyncio.sleep(0)
+    w.cleaned.set()
+    await asyncio.gather(revoking, drain)
+    assert (await refused(task)).reason is Reason.PERMIT_REVOKED
+
+
+async def test_a_closed_ledger_lets_nobody_in_and_waits_for_nobody_too_long() -> None:
+    w = World()
+    task = await w.started("p", slow_cleanup=True)
+    await w.ledger.close(0.01)
+    assert (await refused(w.work("q"))).reason is Reason.MODEL_EVICTED
+    w.cleaned.set()
+    assert (await refused(task)).reason is Reason.MODEL_EVICTED
+
+
+async def test_the_transient_lease_is_known_while_it_runs() -> None:
+    w = World()
+    async with w.ledger.use("p", "lease-7"):
+        assert w.ledger.running == {"p": "lease-7"}
+    assert w.ledger.running == {}
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

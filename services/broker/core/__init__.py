@@ -1,9 +1,11 @@
 """The ledger of device memory, pure: what is asked and the time go in, what happened comes out.
 
-`values` holds the words, `ledger` the decisions. Clocks, ids, devices, disks and wires stay out.
+`values` holds the words, `ledger` the decisions, `pressure` who is asked to shrink. Clocks, ids,
+devices, disks and wires stay out.
 """
 
 from services.broker.core.ledger import Ledger
+from services.broker.core.pressure import Pressure, Shrink
 from services.broker.core.values import (
     Ask,
     Budget,
@@ -34,7 +36,9 @@ __all__ = [
     "LeaseKind",
     "Ledger",
     "Memory",
+    "Pressure",
     "Released",
     "Renewed",
+    "Shrink",
     "Tier",
 ]

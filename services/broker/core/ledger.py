@@ -1,10 +1,15 @@
 """Who holds how much of which device until when, and what may still be given out.
 
-    headroom(tier) = free - Σ (granted - materialised)⁺ - reserve - floor(tier)
+    headroom(tier) = min(free - Σ (granted - materialised)⁺, total - Σ granted)
+                     - reserve - floor(tier)
 
-Memory that a holder has taken up is missing from `free` already and is counted there alone; what
-it has been promised and not taken up is counted in the sum alone. So nothing counts twice, and
-nothing is forgotten.
+By the device: memory that a holder has taken up is missing from `free` already and is counted
+there alone; what it has been promised and not taken up is counted in the sum alone. So nothing
+counts twice, and nothing is forgotten.
+
+By right: a lease is one until it ends. A holder that gives memory back to the device, or crashes,
+makes the device look emptier than its last report would have it; until it has released or expired,
+what it was granted is not granted again.
 
 Expiry needs no timer: every call begins by dropping what has run out by the `now` it is given.
 Sums are kept running, so that a call costs O(log n) at most; listing costs what it lists.
@@ -68,8 +73,9 @@ class Ledger:
 
         1. Asked before: the same lease, nothing new.
         2. The ledger is at its bound: Full.
-        3. Less headroom than the minimum: Denied; never_fits if even an empty device has less.
-        4. Granted: as much of the preferred amount as there is headroom.
+        3. Less headroom than the minimum and what must be left: Denied; never_fits if even an
+           empty device has less.
+        4. Granted: as much of the preferred amount as there is beyond what must be left.
         """
         if known := self.repeated(ask.holder, ask.request_id, now_ms):
             return known
@@ -79,27 +85,35 @@ class Ledger:
             self._headroom(ask.device, budget, ask.tier),
             budget.ceiling_mib(ask.tier),
         )
-        if headroom < ask.minimum_mib:
-            never = ask.minimum_mib > ceiling
+        if headroom < ask.minimum_mib + ask.leave_mib:
+            never = ask.minimum_mib + ask.leave_mib > ceiling
             reason = DenialReason.NEVER_FITS if never else DenialReason.NO_HEADROOM
             return Denied(reason, headroom, ceiling)
-        lease = _lease_of(ask, min(ask.preferred_mib, headroom), now_ms)
+        lease = _lease_of(ask, min(ask.preferred_mib, headroom - ask.leave_mib), now_ms)
         self._add(lease)
         return Granted(now_ms, lease)
 
     def renew(
-        self, lease_id: str, materialised_mib: int, ttl_ms: int, now_ms: int
+        self,
+        lease_id: str,
+        materialised_mib: int,
+        ttl_ms: int,
+        now_ms: int,
+        *,
+        shrink_to_mib: int = 0,
     ) -> Renewed | None:
         """Extend a lease and note what of it is in use; None if there is no such lease.
 
-        `ttl_ms` 0 means the one it was granted with. A renewal never shortens a lease.
+        `ttl_ms` 0 means the one it was granted with. A renewal never shortens a lease, and never
+        raises what was granted; `shrink_to_mib` lowers it.
         """
         self._expire(now_ms)
         lease = self._leases.get(lease_id)
         if lease is None:
             return None
         expires = max(lease.expires_unix_ms, now_ms + (ttl_ms or lease.ttl_ms))
-        entry = Renewed(now_ms, lease_id, materialised_mib, expires)
+        lowered = shrink_to_mib if 0 < shrink_to_mib < lease.granted_mib else None
+        entry = Renewed(now_ms, lease_id, materialised_mib, expires, lowered)
         self._renewed(lease, entry)
         return entry
 
@@ -133,6 +147,11 @@ class Ledger:
             headroom_mib={tier: self._headroom(device, budget, tier) for tier in Tier},
         )
 
+    def promised_mib(self, device: str, now_ms: int) -> int:
+        """What of a device is lent and not in use yet."""
+        self._expire(now_ms)
+        return self._of(device).unmaterialised_mib
+
     def replay(self, entry: Entry) -> None:
         """Take in one journal entry, in the order in which they were written."""
         self._expire(entry.at_unix_ms)
@@ -159,9 +178,10 @@ class Ledger:
         self._rebuild_due()
 
     def _headroom(self, device: str, budget: Budget, tier: Tier) -> int:
-        promised = self._of(device).unmaterialised_mib
-        kept = budget.reserve_mib + budget.floors.of(tier)
-        return max(0, self._free(device, budget) - promised - kept)
+        sums = self._of(device)
+        by_device = self._free(device, budget) - sums.unmaterialised_mib
+        by_right = budget.total_mib - sums.granted_mib
+        return max(0, min(by_device, by_right) - budget.kept_mib(tier))
 
     def _free(self, device: str, budget: Budget) -> int:
         if budget.free_mib is not None:
@@ -181,6 +201,7 @@ class Ledger:
     def _renewed(self, lease: Lease, entry: Renewed) -> None:
         after = replace(
             lease,
+            granted_mib=lease.granted_mib if entry.granted_mib is None else entry.granted_mib,
             materialised_mib=entry.materialised_mib,
             expires_unix_ms=entry.expires_unix_ms,
         )

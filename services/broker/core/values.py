@@ -61,12 +61,16 @@ class Budget:
     free_mib: int | None
     """As the device measures it; None where nothing measures, and holders' reports are the use."""
     reserve_mib: int
-    """Lent to nobody."""
+    """Lent to nobody: kept back as such, and for the growth of tenants without a lease."""
     floors: Floors
 
     def ceiling_mib(self, tier: Tier) -> int:
         """The most `tier` could be granted were the device empty."""
-        return max(0, self.total_mib - self.reserve_mib - self.floors.of(tier))
+        return max(0, self.total_mib - self.kept_mib(tier))
+
+    def kept_mib(self, tier: Tier) -> int:
+        """What a lease of `tier` leaves alone."""
+        return self.reserve_mib + self.floors.of(tier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,11 @@ class Lease:
         """Promised but not taken up yet: the device still shows it as free."""
         return max(0, self.granted_mib - self.materialised_mib)
 
+    @property
+    def claimed_mib(self) -> int:
+        """What it keeps from others: its right, or its use where that is more."""
+        return max(self.granted_mib, self.materialised_mib)
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -104,6 +113,8 @@ class Ask:
     minimum_mib: int
     ttl_ms: int
     request_id: str
+    leave_mib: int = 0
+    """Headroom that must remain beyond the grant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +149,8 @@ class Renewed:
     lease_id: str
     materialised_mib: int
     expires_unix_ms: int
+    granted_mib: int | None = None
+    """The lowered grant; None: as before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from cohabit.common.v1 import common_pb2 as cohabit_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ohabit/broker/v1/broker.proto\x12\x11\x63ohabit.broker.v1\x1a\x1e\x63ohabit/common/v1/common.proto\"\xed\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12*\n\x04kind\x18\x04 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x05 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x13\n\x0bgranted_mib\x18\x06 \x01(\x04\x12\x18\n\x10materialised_mib\x18\x07 \x01(\x04\x12\x17\n\x0fgranted_unix_ms\x18\x08 \x01(\x03\x12\x17\n\x0f\x65xpires_unix_ms\x18\t \x01(\x03\"\xeb\x01\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12*\n\x04kind\x18\x03 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x04 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x15\n\rpreferred_mib\x18\x05 \x01(\x04\x12\x13\n\x0bminimum_mib\x18\x06 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x07 \x01(\r\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x11\n\tleave_mib\x18\t \x01(\x04\"y\n\x14\x41\x63quireLeaseResponse\x12)\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.LeaseH\x00\x12+\n\x06\x64\x65nial\x18\x02 \x01(\x0b\x32\x19.cohabit.broker.v1.DenialH\x00\x42\t\n\x07outcome\"T\n\x06\x44\x65nial\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0cheadroom_mib\x18\x03 \x01(\x04\x12\x13\n\x0b\x63\x65iling_mib\x18\x04 \x01(\x04\"O\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x18\n\x10materialised_mib\x18\x02 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x03 \x01(\r\"=\n\x12RenewLeaseResponse\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.Lease\"\'\n\x13ReleaseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x16\n\x14ReleaseLeaseResponse\":\n\x11ListLeasesRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\">\n\x12ListLeasesResponse\x12(\n\x06leases\x18\x01 \x03(\x0b\x32\x18.cohabit.broker.v1.Lease\"\x18\n\x16GetDeviceMemoryRequest\"K\n\x17GetDeviceMemoryResponse\x12\x30\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1f.cohabit.broker.v1.DeviceMemory\"\xbd\x02\n\x0c\x44\x65viceMemory\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.cohabit.broker.v1.DeviceKind\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x11\n\treachable\x18\x04 \x01(\x08\x12\x18\n\x10retry_at_unix_ms\x18\x05 \x01(\x03\x12\x11\n\ttotal_mib\x18\x06 \x01(\x04\x12\x10\n\x08\x66ree_mib\x18\x07 \x01(\x04\x12\x12\n\nleased_mib\x18\x08 \x01(\x04\x12\x1a\n\x12unmaterialised_mib\x18\t \x01(\x04\x12\x11\n\tfloor_mib\x18\n \x01(\x04\x12\x31\n\x08headroom\x18\x0b \x03(\x0b\x32\x1f.cohabit.broker.v1.TierHeadroom\x12\x13\n\x0b\x66oreign_mib\x18\x0c \x01(\x04\"K\n\x0cTierHeadroom\x12%\n\x04tier\x18\x01 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x14\n\x0cheadroom_mib\x18\x02 \x01(\x04\"-\n\x14WatchPressureRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\"l\n\x15WatchPressureResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nshrink_mib\x18\x02 \x01(\x04\x12-\n\x0crefused_tier\x18\x03 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\"\x16\n\x14GetHostMemoryRequest\"\x8b\x01\n\x15GetHostMemoryResponse\x12\x11\n\ttotal_mib\x18\x01 \x01(\x04\x12\x15\n\ravailable_mib\x18\x02 \x01(\x04\x12\x11\n\tfloor_mib\x18\x03 \x01(\x04\x12\x35\n\x07warming\x18\x04 \x03(\x0b\x32$.cohabit.broker.v1.WarmFilesResponse\"!\n\x10WarmFilesRequest\x12\r\n\x05paths\x18\x01 \x03(\t\"a\n\x11WarmFilesResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\ndone_bytes\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x15\n\rstopped_short\x18\x04 \x01(\x08*Z\n\tLeaseKind\x12\x1a\n\x16LEASE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13LEASE_KIND_RESIDENT\x10\x01\x12\x18\n\x14LEASE_KIND_TRANSIENT\x10\x02*o\n\nDeviceKind\x12\x1b\n\x17\x44\x45VICE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45VICE_KIND_CPU\x10\x01\x12\x14\n\x10\x44\x45VICE_KIND_NVML\x10\x02\x12\x19\n\x15\x44\x45VICE_KIND_SIMULATED\x10\x03\x32\x95\x06\n\rBrokerService\x12_\n\x0c\x41\x63quireLease\x12&.cohabit.broker.v1.AcquireLeaseRequest\x1a\'.cohabit.broker.v1.AcquireLeaseResponse\x12Y\n\nRenewLease\x12$.cohabit.broker.v1.RenewLeaseRequest\x1a%.cohabit.broker.v1.RenewLeaseResponse\x12_\n\x0cReleaseLease\x12&.cohabit.broker.v1.ReleaseLeaseRequest\x1a\'.cohabit.broker.v1.ReleaseLeaseResponse\x12Y\n\nListLeases\x12$.cohabit.broker.v1.ListLeasesRequest\x1a%.cohabit.broker.v1.ListLeasesResponse\x12h\n\x0fGetDeviceMemory\x12).cohabit.broker.v1.GetDeviceMemoryRequest\x1a*.cohabit.broker.v1.GetDeviceMemoryResponse\x12\x64\n\rWatchPressure\x12\'.cohabit.broker.v1.WatchPressureRequest\x1a(.cohabit.broker.v1.WatchPressureResponse0\x01\x12\x62\n\rGetHostMemory\x12\'.cohabit.broker.v1.GetHostMemoryRequest\x1a(.cohabit.broker.v1.GetHostMemoryResponse\x12X\n\tWarmFiles\x12#.cohabit.broker.v1.WarmFilesRequest\x1a$.cohabit.broker.v1.WarmFilesResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ohabit/broker/v1/broker.proto\x12\x11\x63ohabit.broker.v1\x1a\x1e\x63ohabit/common/v1/common.proto\"\xed\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12*\n\x04kind\x18\x04 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x05 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x13\n\x0bgranted_mib\x18\x06 \x01(\x04\x12\x18\n\x10materialised_mib\x18\x07 \x01(\x04\x12\x17\n\x0fgranted_unix_ms\x18\x08 \x01(\x03\x12\x17\n\x0f\x65xpires_unix_ms\x18\t \x01(\x03\"\xeb\x01\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12*\n\x04kind\x18\x03 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x04 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x15\n\rpreferred_mib\x18\x05 \x01(\x04\x12\x13\n\x0bminimum_mib\x18\x06 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x07 \x01(\r\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x11\n\tleave_mib\x18\t \x01(\x04\"y\n\x14\x41\x63quireLeaseResponse\x12)\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.LeaseH\x00\x12+\n\x06\x64\x65nial\x18\x02 \x01(\x0b\x32\x19.cohabit.broker.v1.DenialH\x00\x42\t\n\x07outcome\"T\n\x06\x44\x65nial\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0cheadroom_mib\x18\x03 \x01(\x04\x12\x13\n\x0b\x63\x65iling_mib\x18\x04 \x01(\x04\"f\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x18\n\x10materialised_mib\x18\x02 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x03 \x01(\r\x12\x15\n\rshrink_to_mib\x18\x04 \x01(\x04\"=\n\x12RenewLeaseResponse\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.Lease\"\'\n\x13ReleaseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x16\n\x14ReleaseLeaseResponse\":\n\x11ListLeasesRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\">\n\x12ListLeasesResponse\x12(\n\x06leases\x18\x01 \x03(\x0b\x32\x18.cohabit.broker.v1.Lease\"\x18\n\x16GetDeviceMemoryRequest\"K\n\x17GetDeviceMemoryResponse\x12\x30\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1f.cohabit.broker.v1.DeviceMemory\"\x9d\x03\n\x0c\x44\x65viceMemory\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.cohabit.broker.v1.DeviceKind\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x11\n\treachable\x18\x04 \x01(\x08\x12\x18\n\x10retry_at_unix_ms\x18\x05 \x01(\x03\x12\x11\n\ttotal_mib\x18\x06 \x01(\x04\x12\x10\n\x08\x66ree_mib\x18\x07 \x01(\x04\x12\x12\n\nleased_mib\x18\x08 \x01(\x04\x12\x1a\n\x12unmaterialised_mib\x18\t \x01(\x04\x12\x11\n\tfloor_mib\x18\n \x01(\x04\x12\x31\n\x08headroom\x18\x0b \x03(\x0b\x32\x1f.cohabit.broker.v1.TierHeadroom\x12\x13\n\x0b\x66oreign_mib\x18\x0c \x01(\x04\x12,\n\x08reserves\x18\r \x03(\x0b\x32\x1a.cohabit.broker.v1.Reserve\x12\x30\n\tprocesses\x18\x0e \x03(\x0b\x32\x1d.cohabit.broker.v1.ProcessUse\"-\n\x07Reserve\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0creserved_mib\x18\x02 \x01(\x04\"9\n\nProcessUse\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12\x10\n\x08used_mib\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\"K\n\x0cTierHeadroom\x12%\n\x04tier\x18\x01 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x14\n\x0cheadroom_mib\x18\x02 \x01(\x04\"-\n\x14WatchPressureRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\"l\n\x15WatchPressureResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nshrink_mib\x18\x02 \x01(\x04\x12-\n\x0crefused_tier\x18\x03 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\"\x16\n\x14GetHostMemoryRequest\"\x8b\x01\n\x15GetHostMemoryResponse\x12\x11\n\ttotal_mib\x18\x01 \x01(\x04\x12\x15\n\ravailable_mib\x18\x02 \x01(\x04\x12\x11\n\tfloor_mib\x18\x03 \x01(\x04\x12\x35\n\x07warming\x18\x04 \x03(\x0b\x32$.cohabit.broker.v1.WarmFilesResponse\"!\n\x10WarmFilesRequest\x12\r\n\x05paths\x18\x01 \x03(\t\"a\n\x11WarmFilesResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\ndone_bytes\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x15\n\rstopped_short\x18\x04 \x01(\x08*Z\n\tLeaseKind\x12\x1a\n\x16LEASE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13LEASE_KIND_RESIDENT\x10\x01\x12\x18\n\x14LEASE_KIND_TRANSIENT\x10\x02*o\n\nDeviceKind\x12\x1b\n\x17\x44\x45VICE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45VICE_KIND_CPU\x10\x01\x12\x14\n\x10\x44\x45VICE_KIND_NVML\x10\x02\x12\x19\n\x15\x44\x45VICE_KIND_SIMULATED\x10\x03\x32\x95\x06\n\rBrokerService\x12_\n\x0c\x41\x63quireLease\x12&.cohabit.broker.v1.AcquireLeaseRequest\x1a\'.cohabit.broker.v1.AcquireLeaseResponse\x12Y\n\nRenewLease\x12$.cohabit.broker.v1.RenewLeaseRequest\x1a%.cohabit.broker.v1.RenewLeaseResponse\x12_\n\x0cReleaseLease\x12&.cohabit.broker.v1.ReleaseLeaseRequest\x1a\'.cohabit.broker.v1.ReleaseLeaseResponse\x12Y\n\nListLeases\x12$.cohabit.broker.v1.ListLeasesRequest\x1a%.cohabit.broker.v1.ListLeasesResponse\x12h\n\x0fGetDeviceMemory\x12).cohabit.broker.v1.GetDeviceMemoryRequest\x1a*.cohabit.broker.v1.GetDeviceMemoryResponse\x12\x64\n\rWatchPressure\x12\'.cohabit.broker.v1.WatchPressureRequest\x1a(.cohabit.broker.v1.WatchPressureResponse0\x01\x12\x62\n\rGetHostMemory\x12\'.cohabit.broker.v1.GetHostMemoryRequest\x1a(.cohabit.broker.v1.GetHostMemoryResponse\x12X\n\tWarmFiles\x12#.cohabit.broker.v1.WarmFilesRequest\x1a$.cohabit.broker.v1.WarmFilesResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cohabit.broker.v1.broker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEASEKIND']._serialized_start=2062
-  _globals['_LEASEKIND']._serialized_end=2152
-  _globals['_DEVICEKIND']._serialized_start=2154
-  _globals['_DEVICEKIND']._serialized_end=2265
+  _globals['_LEASEKIND']._serialized_start=2287
+  _globals['_LEASEKIND']._serialized_end=2377
+  _globals['_DEVICEKIND']._serialized_start=2379
+  _globals['_DEVICEKIND']._serialized_end=2490
   _globals['_LEASE']._serialized_start=86
   _globals['_LEASE']._serialized_end=323
   _globals['_ACQUIRELEASEREQUEST']._serialized_start=326
@@ -45,37 +45,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DENIAL']._serialized_start=686
   _globals['_DENIAL']._serialized_end=770
   _globals['_RENEWLEASEREQUEST']._serialized_start=772
-  _globals['_RENEWLEASEREQUEST']._serialized_end=851
-  _globals['_RENEWLEASERESPONSE']._serialized_start=853
-  _globals['_RENEWLEASERESPONSE']._serialized_end=914
-  _globals['_RELEASELEASEREQUEST']._serialized_start=916
-  _globals['_RELEASELEASEREQUEST']._serialized_end=955
-  _globals['_RELEASELEASERESPONSE']._serialized_start=957
-  _globals['_RELEASELEASERESPONSE']._serialized_end=979
-  _globals['_LISTLEASESREQUEST']._serialized_start=981
-  _globals['_LISTLEASESREQUEST']._serialized_end=1039
-  _globals['_LISTLEASESRESPONSE']._serialized_start=1041
-  _globals['_LISTLEASESRESPONSE']._serialized_end=1103
-  _globals['_GETDEVICEMEMORYREQUEST']._serialized_start=1105
-  _globals['_GETDEVICEMEMORYREQUEST']._serialized_end=1129
-  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_start=1131
-  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_end=1206
-  _globals['_DEVICEMEMORY']._serialized_start=1209
-  _globals['_DEVICEMEMORY']._serialized_end=1526
-  _globals['_TIERHEADROOM']._serialized_start=1528
-  _globals['_TIERHEADROOM']._serialized_end=1603
-  _globals['_WATCHPRESSUREREQUEST']._serialized_start=1605
-  _globals['_WATCHPRESSUREREQUEST']._serialized_end=1650
-  _globals['_WATCHPRESSURERESPONSE']._serialized_start=1652
-  _globals['_WATCHPRESSURERESPONSE']._serialized_end=1760
-  _globals['_GETHOSTMEMORYREQUEST']._serialized_start=1762
-  _globals['_GETHOSTMEMORYREQUEST']._serialized_end=1784
-  _globals['_GETHOSTMEMORYRESPONSE']._serialized_start=1787
-  _globals['_GETHOSTMEMORYRESPONSE']._serialized_end=1926
-  _globals['_WARMFILESREQUEST']._serialized_start=1928
-  _globals['_WARMFILESREQUEST']._serialized_end=1961
-  _globals['_WARMFILESRESPONSE']._serialized_start=1963
-  _globals['_WARMFILESRESPONSE']._serialized_end=2060
-  _globals['_BROKERSERVICE']._serialized_start=2268
-  _globals['_BROKERSERVICE']._serialized_end=3057
+  _globals['_RENEWLEASEREQUEST']._serialized_end=874
+  _globals['_RENEWLEASERESPONSE']._serialized_start=876
+  _globals['_RENEWLEASERESPONSE']._serialized_end=937
+  _globals['_RELEASELEASEREQUEST']._serialized_start=939
+  _globals['_RELEASELEASEREQUEST']._serialized_end=978
+  _globals['_RELEASELEASERESPONSE']._serialized_start=980
+  _globals['_RELEASELEASERESPONSE']._serialized_end=1002
+  _globals['_LISTLEASESREQUEST']._serialized_start=1004
+  _globals['_LISTLEASESREQUEST']._serialized_end=1062
+  _globals['_LISTLEASESRESPONSE']._serialized_start=1064
+  _globals['_LISTLEASESRESPONSE']._serialized_end=1126
+  _globals['_GETDEVICEMEMORYREQUEST']._serialized_start=1128
+  _globals['_GETDEVICEMEMORYREQUEST']._serialized_end=1152
+  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_start=1154
+  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_end=1229
+  _globals['_DEVICEMEMORY']._serialized_start=1232
+  _globals['_DEVICEMEMORY']._serialized_end=1645
+  _globals['_RESERVE']._serialized_start=1647
+  _globals['_RESERVE']._serialized_end=1692
+  _globals['_PROCESSUSE']._serialized_start=1694
+  _globals['_PROCESSUSE']._serialized_end=1751
+  _globals['_TIERHEADROOM']._serialized_start=1753
+  _globals['_TIERHEADROOM']._serialized_end=1828
+  _globals['_WATCHPRESSUREREQUEST']._serialized_start=1830
+  _globals['_WATCHPRESSUREREQUEST']._serialized_end=1875
+  _globals['_WATCHPRESSURERESPONSE']._serialized_start=1877
+  _globals['_WATCHPRESSURERESPONSE']._serialized_end=1985
+  _globals['_GETHOSTMEMORYREQUEST']._serialized_start=1987
+  _globals['_GETHOSTMEMORYREQUEST']._serialized_end=2009
+  _globals['_GETHOSTMEMORYRESPONSE']._serialized_start=2012
+  _globals['_GETHOSTMEMORYRESPONSE']._serialized_end=2151
+  _globals['_WARMFILESREQUEST']._serialized_start=2153
+  _globals['_WARMFILESREQUEST']._serialized_end=2186
+  _globals['_WARMFILESRESPONSE']._serialized_start=2188
+  _globals['_WARMFILESRESPONSE']._serialized_end=2285
+  _globals['_BROKERSERVICE']._serialized_start=2493
+  _globals['_BROKERSERVICE']._serialized_end=3282
 # @@protoc_insertion_point(module_scope)

@@ -256,6 +256,7 @@ class RenewLeaseRequest(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     MATERIALISED_MIB_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
+    SHRINK_TO_MIB_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     materialised_mib: _builtins.int
     """What of the grant is in use now. It may exceed the grant: the broker then
@@ -263,16 +264,21 @@ class RenewLeaseRequest(_message.Message):
     """
     ttl_ms: _builtins.int
     """0: as the lease was granted with."""
+    shrink_to_mib: _builtins.int
+    """Lowers the grant to this, once the rest has been given back to the device;
+    0: as it is. A grant never grows.
+    """
     def __init__(
         self,
         *,
         lease_id: _builtins.str = ...,
         materialised_mib: _builtins.int = ...,
         ttl_ms: _builtins.int = ...,
+        shrink_to_mib: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "materialised_mib", b"materialised_mib", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "materialised_mib", b"materialised_mib", "shrink_to_mib", b"shrink_to_mib", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -442,6 +448,8 @@ class DeviceMemory(_message.Message):
     FLOOR_MIB_FIELD_NUMBER: _builtins.int
     HEADROOM_FIELD_NUMBER: _builtins.int
     FOREIGN_MIB_FIELD_NUMBER: _builtins.int
+    RESERVES_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """e.g. "gpu0", "cpu"."""
     kind: Global___DeviceKind.ValueType
@@ -471,6 +479,16 @@ class DeviceMemory(_message.Message):
     def headroom(self) -> _containers.RepeatedCompositeFieldContainer[Global___TierHeadroom]:
         """What a new lease of each tier could be granted now."""
 
+    @_builtins.property
+    def reserves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reserve]:
+        """Declared for the growth of such processes; no lease is granted out of it."""
+
+    @_builtins.property
+    def processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessUse]:
+        """Who uses the device according to its driver, the largest first; bounded. The
+        ids are the driver's, which need not be those seen in a container.
+        """
+
     def __init__(
         self,
         *,
@@ -486,14 +504,70 @@ class DeviceMemory(_message.Message):
         floor_mib: _builtins.int = ...,
         headroom: _abc.Iterable[Global___TierHeadroom] | None = ...,
         foreign_mib: _builtins.int = ...,
+        reserves: _abc.Iterable[Global___Reserve] | None = ...,
+        processes: _abc.Iterable[Global___ProcessUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "device", b"device", "floor_mib", b"floor_mib", "foreign_mib", b"foreign_mib", "free_mib", b"free_mib", "headroom", b"headroom", "kind", b"kind", "leased_mib", b"leased_mib", "reachable", b"reachable", "retry_at_unix_ms", b"retry_at_unix_ms", "total_mib", b"total_mib", "unmaterialised_mib", b"unmaterialised_mib"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "device", b"device", "floor_mib", b"floor_mib", "foreign_mib", b"foreign_mib", "free_mib", b"free_mib", "headroom", b"headroom", "kind", b"kind", "leased_mib", b"leased_mib", "processes", b"processes", "reachable", b"reachable", "reserves", b"reserves", "retry_at_unix_ms", b"retry_at_unix_ms", "total_mib", b"total_mib", "unmaterialised_mib", b"unmaterialised_mib"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeviceMemory: _TypeAlias = DeviceMemory  # noqa: Y015
+
+@_typing.final
+class Reserve(_message.Message):
+    """Memory that a tenant without a lease will grow into."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RESERVED_MIB_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As the configuration calls the tenant."""
+    reserved_mib: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reserved_mib: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reserved_mib", b"reserved_mib"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reserve: _TypeAlias = Reserve  # noqa: Y015
+
+@_typing.final
+class ProcessUse(_message.Message):
+    """One process on the device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PID_FIELD_NUMBER: _builtins.int
+    USED_MIB_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    pid: _builtins.int
+    used_mib: _builtins.int
+    """0: the driver does not tell."""
+    name: _builtins.str
+    """What it is, where known."""
+    def __init__(
+        self,
+        *,
+        pid: _builtins.int = ...,
+        used_mib: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "pid", b"pid", "used_mib", b"used_mib"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessUse: _TypeAlias = ProcessUse  # noqa: Y015
 
 @_typing.final
 class TierHeadroom(_message.Message):

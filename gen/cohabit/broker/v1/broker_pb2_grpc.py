@@ -96,8 +96,8 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """RenewLease extends a lease under the same id, and tells the broker how much
-        of it is in use. NOT_FOUND `lease_not_found` when it has expired or was
+        """RenewLease extends a lease under the same id, tells the broker how much of it
+        is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
         never granted: the holder must stop using the memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -127,8 +127,11 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchPressure(self, request, context):
-        """WatchPressure tells holders that can shrink by how much, when a higher tier
-        was refused.
+        """WatchPressure tells holders that can shrink by how much, when a tier above
+        that of their resident lease was refused: at most once a second for each
+        lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+        RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
+        much has piled up unread.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,7 +146,10 @@ class BrokerServiceServicer:
 
     def WarmFiles(self, request, context):
         """WarmFiles reads files into the host's page cache, and streams the progress;
-        it stops by itself when host memory is short. Cancelling stops it.
+        it stops by itself when host memory is short. Cancelling stops it. One call is
+        served at a time, in order; RESOURCE_EXHAUSTED `saturated` when too many wait.
+        INVALID_ARGUMENT `invalid_request` for a path that is not absolute or not
+        below the model directories; NOT_FOUND `file_not_found`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,8 +44,8 @@ class BrokerServiceStub:
     with the same `request_id` answers the same lease.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_broker_pb2.RenewLeaseRequest, _broker_pb2.RenewLeaseResponse]
-    """RenewLease extends a lease under the same id, and tells the broker how much
-    of it is in use. NOT_FOUND `lease_not_found` when it has expired or was
+    """RenewLease extends a lease under the same id, tells the broker how much of it
+    is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
     never granted: the holder must stop using the memory.
     """
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ReleaseLeaseRequest, _broker_pb2.ReleaseLeaseResponse]
@@ -57,14 +57,20 @@ class BrokerServiceStub:
     GetDeviceMemory: _grpc.UnaryUnaryMultiCallable[_broker_pb2.GetDeviceMemoryRequest, _broker_pb2.GetDeviceMemoryResponse]
     """GetDeviceMemory tells the truth about each device."""
     WatchPressure: _grpc.UnaryStreamMultiCallable[_broker_pb2.WatchPressureRequest, _broker_pb2.WatchPressureResponse]
-    """WatchPressure tells holders that can shrink by how much, when a higher tier
-    was refused.
+    """WatchPressure tells holders that can shrink by how much, when a tier above
+    that of their resident lease was refused: at most once a second for each
+    lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+    RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
+    much has piled up unread.
     """
     GetHostMemory: _grpc.UnaryUnaryMultiCallable[_broker_pb2.GetHostMemoryRequest, _broker_pb2.GetHostMemoryResponse]
     """GetHostMemory tells how much host memory there is and what is being warmed."""
     WarmFiles: _grpc.UnaryStreamMultiCallable[_broker_pb2.WarmFilesRequest, _broker_pb2.WarmFilesResponse]
     """WarmFiles reads files into the host's page cache, and streams the progress;
-    it stops by itself when host memory is short. Cancelling stops it.
+    it stops by itself when host memory is short. Cancelling stops it. One call is
+    served at a time, in order; RESOURCE_EXHAUSTED `saturated` when too many wait.
+    INVALID_ARGUMENT `invalid_request` for a path that is not absolute or not
+    below the model directories; NOT_FOUND `file_not_found`.
     """
 
 @_typing.type_check_only
@@ -83,8 +89,8 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     with the same `request_id` answers the same lease.
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_broker_pb2.RenewLeaseRequest, _broker_pb2.RenewLeaseResponse]  # type: ignore[assignment]
-    """RenewLease extends a lease under the same id, and tells the broker how much
-    of it is in use. NOT_FOUND `lease_not_found` when it has expired or was
+    """RenewLease extends a lease under the same id, tells the broker how much of it
+    is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
     never granted: the holder must stop using the memory.
     """
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_broker_pb2.ReleaseLeaseRequest, _broker_pb2.ReleaseLeaseResponse]  # type: ignore[assignment]
@@ -96,14 +102,20 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     GetDeviceMemory: _aio.UnaryUnaryMultiCallable[_broker_pb2.GetDeviceMemoryRequest, _broker_pb2.GetDeviceMemoryResponse]  # type: ignore[assignment]
     """GetDeviceMemory tells the truth about each device."""
     WatchPressure: _aio.UnaryStreamMultiCallable[_broker_pb2.WatchPressureRequest, _broker_pb2.WatchPressureResponse]  # type: ignore[assignment]
-    """WatchPressure tells holders that can shrink by how much, when a higher tier
-    was refused.
+    """WatchPressure tells holders that can shrink by how much, when a tier above
+    that of their resident lease was refused: at most once a second for each
+    lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+    RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
+    much has piled up unread.
     """
     GetHostMemory: _aio.UnaryUnaryMultiCallable[_broker_pb2.GetHostMemoryRequest, _broker_pb2.GetHostMemoryResponse]  # type: ignore[assignment]
     """GetHostMemory tells how much host memory there is and what is being warmed."""
     WarmFiles: _aio.UnaryStreamMultiCallable[_broker_pb2.WarmFilesRequest, _broker_pb2.WarmFilesResponse]  # type: ignore[assignment]
     """WarmFiles reads files into the host's page cache, and streams the progress;
-    it stops by itself when host memory is short. Cancelling stops it.
+    it stops by itself when host memory is short. Cancelling stops it. One call is
+    served at a time, in order; RESOURCE_EXHAUSTED `saturated` when too many wait.
+    INVALID_ARGUMENT `invalid_request` for a path that is not absolute or not
+    below the model directories; NOT_FOUND `file_not_found`.
     """
 
 class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -131,8 +143,8 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _broker_pb2.RenewLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.RenewLeaseResponse, _abc.Awaitable[_broker_pb2.RenewLeaseResponse]]:
-        """RenewLease extends a lease under the same id, and tells the broker how much
-        of it is in use. NOT_FOUND `lease_not_found` when it has expired or was
+        """RenewLease extends a lease under the same id, tells the broker how much of it
+        is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
         never granted: the holder must stop using the memory.
         """
 
@@ -168,8 +180,11 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _broker_pb2.WatchPressureRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_broker_pb2.WatchPressureResponse], _abc.AsyncIterator[_broker_pb2.WatchPressureResponse]]:
-        """WatchPressure tells holders that can shrink by how much, when a higher tier
-        was refused.
+        """WatchPressure tells holders that can shrink by how much, when a tier above
+        that of their resident lease was refused: at most once a second for each
+        lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
+        RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
+        much has piled up unread.
         """
 
     @_abc_1.abstractmethod
@@ -187,7 +202,10 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_broker_pb2.WarmFilesResponse], _abc.AsyncIterator[_broker_pb2.WarmFilesResponse]]:
         """WarmFiles reads files into the host's page cache, and streams the progress;
-        it stops by itself when host memory is short. Cancelling stops it.
+        it stops by itself when host memory is short. Cancelling stops it. One call is
+        served at a time, in order; RESOURCE_EXHAUSTED `saturated` when too many wait.
+        INVALID_ARGUMENT `invalid_request` for a path that is not absolute or not
+        below the model directories; NOT_FOUND `file_not_found`.
         """
 
 def add_BrokerServiceServicer_to_server(servicer: BrokerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -759,3 +759,51 @@ class RevokePermitResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokePermitResponse: _TypeAlias = RevokePermitResponse  # noqa: Y015
+
+@_typing.final
+class DrainEngineRequest(_message.Message):
+    """How an engine is to become idle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WITHIN_MS_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    within_ms: _builtins.int
+    """How long running requests may take to finish."""
+    force: _builtins.bool
+    """End those that have not by then."""
+    def __init__(
+        self,
+        *,
+        within_ms: _builtins.int = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "within_ms", b"within_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainEngineRequest: _TypeAlias = DrainEngineRequest  # noqa: Y015
+
+@_typing.final
+class DrainEngineResponse(_message.Message):
+    """What became of the work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNING_FIELD_NUMBER: _builtins.int
+    running: _builtins.int
+    """Requests that still run; 0 with `force`."""
+    def __init__(
+        self,
+        *,
+        running: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["running", b"running"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainEngineResponse: _TypeAlias = DrainEngineResponse  # noqa: Y015

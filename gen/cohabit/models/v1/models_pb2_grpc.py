@@ -77,8 +77,9 @@ class ModelServiceServicer:
         NOT_FOUND `model_not_found`; FAILED_PRECONDITION `lease_required` when
         `lease_id` is empty or unknown; UNAVAILABLE `model_failed` (with RetryInfo)
         when the load fails or the model is cooling down after a failure.
-        Loading an instance that is already READY answers at once; its lease stays
-        the one it has, and the lease passed is released.
+        While fewer than `max_instances` exist, another is started. Otherwise one
+        that is READY, or else LOADING, answers; its lease stays the one it has, and
+        the lease passed is released. The same lease again joins the same load.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,7 +89,8 @@ class ModelServiceServicer:
         """UnloadModel drains and stops the instance; it answers when the process is
         gone and its lease is released. Unloading a COLD model succeeds.
         FAILED_PRECONDITION `model_busy` when `drain_ms` runs out while requests
-        are running and `force` is false: the instance is READY again.
+        are running and `force` is false: the instance is READY again. With `force`
+        what still runs ends with UNAVAILABLE `model_evicted`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -268,6 +270,11 @@ class EngineServiceStub:
                 request_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.RevokePermitRequest.SerializeToString,
                 response_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.RevokePermitResponse.FromString,
                 _registered_method=True)
+        self.DrainEngine = channel.unary_unary(
+                '/cohabit.models.v1.EngineService/DrainEngine',
+                request_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.DrainEngineRequest.SerializeToString,
+                response_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.DrainEngineResponse.FromString,
+                _registered_method=True)
 
 
 class EngineServiceServicer:
@@ -292,6 +299,16 @@ class EngineServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainEngine(self, request, context):
+        """DrainEngine has the engine take nothing new while the call lasts, and waits
+        until what runs is over. Who comes or, with `force`, still runs after
+        `within_ms`, ends with UNAVAILABLE `model_evicted`. It answers how many run
+        on; the engine then takes work again, unless it is stopped.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EngineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -304,6 +321,11 @@ def add_EngineServiceServicer_to_server(servicer, server):
                     servicer.RevokePermit,
                     request_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.RevokePermitRequest.FromString,
                     response_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.RevokePermitResponse.SerializeToString,
+            ),
+            'DrainEngine': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainEngine,
+                    request_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.DrainEngineRequest.FromString,
+                    response_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.DrainEngineResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -362,6 +384,33 @@ class EngineService:
             '/cohabit.models.v1.EngineService/RevokePermit',
             cohabit_dot_models_dot_v1_dot_models__pb2.RevokePermitRequest.SerializeToString,
             cohabit_dot_models_dot_v1_dot_models__pb2.RevokePermitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainEngine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cohabit.models.v1.EngineService/DrainEngine',
+            cohabit_dot_models_dot_v1_dot_models__pb2.DrainEngineRequest.SerializeToString,
+            cohabit_dot_models_dot_v1_dot_models__pb2.DrainEngineResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,14 +48,16 @@ class ModelServiceStub:
     NOT_FOUND `model_not_found`; FAILED_PRECONDITION `lease_required` when
     `lease_id` is empty or unknown; UNAVAILABLE `model_failed` (with RetryInfo)
     when the load fails or the model is cooling down after a failure.
-    Loading an instance that is already READY answers at once; its lease stays
-    the one it has, and the lease passed is released.
+    While fewer than `max_instances` exist, another is started. Otherwise one
+    that is READY, or else LOADING, answers; its lease stays the one it has, and
+    the lease passed is released. The same lease again joins the same load.
     """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_models_pb2.UnloadModelRequest, _models_pb2.UnloadModelResponse]
     """UnloadModel drains and stops the instance; it answers when the process is
     gone and its lease is released. Unloading a COLD model succeeds.
     FAILED_PRECONDITION `model_busy` when `drain_ms` runs out while requests
-    are running and `force` is false: the instance is READY again.
+    are running and `force` is false: the instance is READY again. With `force`
+    what still runs ends with UNAVAILABLE `model_evicted`.
     """
     WatchModels: _grpc.UnaryStreamMultiCallable[_models_pb2.WatchModelsRequest, _models_pb2.WatchModelsResponse]
     """WatchModels streams a snapshot first, then every change, then at least one
@@ -79,14 +81,16 @@ class ModelServiceAsyncStub(ModelServiceStub):
     NOT_FOUND `model_not_found`; FAILED_PRECONDITION `lease_required` when
     `lease_id` is empty or unknown; UNAVAILABLE `model_failed` (with RetryInfo)
     when the load fails or the model is cooling down after a failure.
-    Loading an instance that is already READY answers at once; its lease stays
-    the one it has, and the lease passed is released.
+    While fewer than `max_instances` exist, another is started. Otherwise one
+    that is READY, or else LOADING, answers; its lease stays the one it has, and
+    the lease passed is released. The same lease again joins the same load.
     """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_models_pb2.UnloadModelRequest, _models_pb2.UnloadModelResponse]  # type: ignore[assignment]
     """UnloadModel drains and stops the instance; it answers when the process is
     gone and its lease is released. Unloading a COLD model succeeds.
     FAILED_PRECONDITION `model_busy` when `drain_ms` runs out while requests
-    are running and `force` is false: the instance is READY again.
+    are running and `force` is false: the instance is READY again. With `force`
+    what still runs ends with UNAVAILABLE `model_evicted`.
     """
     WatchModels: _aio.UnaryStreamMultiCallable[_models_pb2.WatchModelsRequest, _models_pb2.WatchModelsResponse]  # type: ignore[assignment]
     """WatchModels streams a snapshot first, then every change, then at least one
@@ -119,8 +123,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         NOT_FOUND `model_not_found`; FAILED_PRECONDITION `lease_required` when
         `lease_id` is empty or unknown; UNAVAILABLE `model_failed` (with RetryInfo)
         when the load fails or the model is cooling down after a failure.
-        Loading an instance that is already READY answers at once; its lease stays
-        the one it has, and the lease passed is released.
+        While fewer than `max_instances` exist, another is started. Otherwise one
+        that is READY, or else LOADING, answers; its lease stays the one it has, and
+        the lease passed is released. The same lease again joins the same load.
         """
 
     @_abc_1.abstractmethod
@@ -132,7 +137,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         """UnloadModel drains and stops the instance; it answers when the process is
         gone and its lease is released. Unloading a COLD model succeeds.
         FAILED_PRECONDITION `model_busy` when `drain_ms` runs out while requests
-        are running and `force` is false: the instance is READY again.
+        are running and `force` is false: the instance is READY again. With `force`
+        what still runs ends with UNAVAILABLE `model_evicted`.
         """
 
     @_abc_1.abstractmethod
@@ -165,6 +171,12 @@ class EngineServiceStub:
     a call that arrives later is refused. It answers when the work is over, and
     at once if it already was or never began. Idempotent.
     """
+    DrainEngine: _grpc.UnaryUnaryMultiCallable[_models_pb2.DrainEngineRequest, _models_pb2.DrainEngineResponse]
+    """DrainEngine has the engine take nothing new while the call lasts, and waits
+    until what runs is over. Who comes or, with `force`, still runs after
+    `within_ms`, ends with UNAVAILABLE `model_evicted`. It answers how many run
+    on; the engine then takes work again, unless it is stopped.
+    """
 
 @_typing.type_check_only
 class EngineServiceAsyncStub(EngineServiceStub):
@@ -181,6 +193,12 @@ class EngineServiceAsyncStub(EngineServiceStub):
     """RevokePermit makes a permit worthless: running work under it is cancelled,
     a call that arrives later is refused. It answers when the work is over, and
     at once if it already was or never began. Idempotent.
+    """
+    DrainEngine: _aio.UnaryUnaryMultiCallable[_models_pb2.DrainEngineRequest, _models_pb2.DrainEngineResponse]  # type: ignore[assignment]
+    """DrainEngine has the engine take nothing new while the call lasts, and waits
+    until what runs is over. Who comes or, with `force`, still runs after
+    `within_ms`, ends with UNAVAILABLE `model_evicted`. It answers how many run
+    on; the engine then takes work again, unless it is stopped.
     """
 
 class EngineServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -207,6 +225,18 @@ class EngineServiceServicer(metaclass=_abc_1.ABCMeta):
         """RevokePermit makes a permit worthless: running work under it is cancelled,
         a call that arrives later is refused. It answers when the work is over, and
         at once if it already was or never began. Idempotent.
+        """
+
+    @_abc_1.abstractmethod
+    def DrainEngine(
+        self,
+        request: _models_pb2.DrainEngineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_models_pb2.DrainEngineResponse, _abc.Awaitable[_models_pb2.DrainEngineResponse]]:
+        """DrainEngine has the engine take nothing new while the call lasts, and waits
+        until what runs is over. Who comes or, with `force`, still runs after
+        `within_ms`, ends with UNAVAILABLE `model_evicted`. It answers how many run
+        on; the engine then takes work again, unless it is stopped.
         """
 
 def add_EngineServiceServicer_to_server(servicer: EngineServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,63 @@
+"""What the scheduler has to know of a chat before it can choose: the length of its prompt.
+
+Only where there is a choice: for a family of twins the prompt is counted by the service that hosts
+them, with the vocabulary that they share. For one model the engine counts, once.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import grpc
+
+from chassis.channel import call_metadata
+from chassis.channels import Channels
+from chassis.status import fault_of
+from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.models.v1 import models_pb2
+from edge.errors import bad_field
+
+_COUNT_S = 30.0
+_LANGUAGE = (models_pb2.MODEL_KIND_LANGUAGE, models_pb2.MODEL_KIND_UNSPECIFIED)
+
+
+class Measure:
+    """Counts prompts at the model services, whose addresses it is given by their names."""
+
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        self._addresses = addresses
+        self._services = Channels(len(addresses), llm_pb2_grpc.LanguageModelServiceStub)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._services.close()
+
+    async def prompt_tokens(
+        self, behind: Sequence[models_pb2.Model], chat: llm_pb2.GenerateRequest
+    ) -> int:
+        """Tokens of the prompt if there are twins to choose from, else 0. Raises Fault."""
+        if len(behind) < 2:
+            return 0
+        widest = max(behind, key=lambda model: model.capabilities.context_tokens)
+        address = self._addresses.get(widest.service)
+        if address is None:
+            return 0
+        question = llm_pb2.CountTokensRequest(
+            model=widest.key, conversation=chat.conversation, thinking=chat.thinking
+        )
+        async with self._services.to(address) as service:
+            try:
+                answer = await service.CountTokens(
+                    question, timeout=_COUNT_S, metadata=call_metadata()
+                )
+            except grpc.aio.AioRpcError as error:
+                raise fault_of(error, widest.service) from None
+        return answer.tokens
+
+
+def check_answers(behind: Sequence[models_pb2.Model]) -> None:
+    """Raises Fault when a chat would wake a model that cannot answer it."""
+    for model in behind:
+        if model.kind not in _LANGUAGE:
+            kind = models_pb2.ModelKind.Name(model.kind).removeprefix("MODEL_KIND_").lower()
+            raise bad_field(
+                "model", f"The model `{model.key}` is of kind {kind} and does not chat."
+            )

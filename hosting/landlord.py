@@ -1,0 +1,240 @@
+"""The life of one instance: its engine started, followed, and seen off in the right order.
+
+Two tasks. `living` starts the engine and follows what it reports; it has no clean-up of its own,
+so it may be cancelled at any await and any number of times. `ending` waits for it and clears up:
+process first, then leases, because memory is back only when the process is gone.
+"""
+
+import asyncio
+import time
+from collections.abc import Hashable
+
+from chassis import log
+from chassis.clock import steady_ms
+from chassis.errors import Fault, Reason
+from cohabit.broker.v1 import broker_pb2
+from cohabit.models.v1 import models_pb2 as pb
+from hosting.broadcast import Broadcast
+from hosting.core import State, Step
+from hosting.hosted import Hosted
+from hosting.instance import EngineHandle
+from hosting.leases import LeaseBook
+from hosting.tenancy import Tenancy
+from hosting.usage import Usage
+from hosting.values import EngineHome, ModelSpec, Source
+from hosting.wire import model_message, permit_change
+
+_STOP_LOADING_S = 1.0
+"""An engine that serves nobody yet loses nothing by being killed."""
+
+
+class Landlord:
+    """Begins tenancies and publishes what happens in them."""
+
+    def __init__(
+        self, home: EngineHome, leases: LeaseBook, events: Broadcast[pb.WatchModelsResponse]
+    ) -> None:
+        self._home = home
+        self._leases = leases
+        self._events = events
+        self._ports = set(range(home.ports[0], home.ports[1] + 1)) if home.ports else set()
+
+    def move_in(self, hosted: Hosted, lease: broker_pb2.Lease) -> Tenancy:
+        """Begin a load under an adopted lease. Raises Fault when no port is left."""
+        tenancy = Tenancy(hosted.spec, lease, self._leases, self._take_port())
+        hosted.tenancies.append(tenancy)
+        tenancy.living = asyncio.create_task(self._live(hosted, tenancy))
+        tenancy.ending = asyncio.create_task(self._end(hosted, tenancy, tenancy.living))
+        self.tell(hosted)
+        return tenancy
+
+    def step(self, hosted: Hosted, tenancy: Tenancy, step: Step) -> None:
+        """Take a step of an instance's life and tell everybody."""
+        tenancy.life.take(step, steady_ms())
+        self.tell(hosted)
+
+    def tell(self, hosted: Hosted) -> None:
+        """Publish the model as it stands."""
+        self._events.publish(pb.WatchModelsResponse(model=model_message(hosted)))
+        hosted.wake()
+
+    async def look_again(self, hosted: Hosted) -> None:
+        """Describe the model anew if its files have changed, unless an engine lives by the old
+        description. A model that failed may then be loaded at once: it is another one.
+        """
+        async with hosted.describing:
+            if hosted.tenancies:
+                return
+            told = await asyncio.to_thread(_described_anew, hosted.source, hosted.stamp)
+            if told is None or hosted.tenancies:
+                return
+            before = hosted.spec
+            hosted.stamp, hosted.spec = told
+            if hosted.spec == before:
+                return
+            log.get().info("model changed", model=hosted.spec.key, problem=hosted.spec.problem)
+            hosted.record.failures = 0
+            hosted.record.clear()
+            self.tell(hosted)
+
+    def _take_port(self) -> int | None:
+        if self._home.ports is None:
+            return None
+        if not self._ports:
+            raise Fault(
+                Reason.NO_HEADROOM,
+                f"All ports for engines of the {self._home.service} service are taken; "
+                "unload a model, or widen engine_ports.",
+            )
+        return self._ports.pop()
+
+    # -- living ----------------------------------------------------------------------------
+
+    async def _live(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        """Ends only by a Fault, which says why the engine is no more, or by being cancelled."""
+        home = self._home
+        spawn = EngineHandle.spawn(home, tenancy.spec, tenancy.port, tenancy.name)
+        tenancy.spawning = asyncio.create_task(spawn)
+        # Shielded: a process that is being started must come to our hands to be stopped.
+        engine = tenancy.engine = await asyncio.shield(tenancy.spawning)
+        # From here on, for a load may take longer than a lease lasts.
+        tenancy.keeper = asyncio.create_task(self._keep_lease(hosted, tenancy))
+        try:
+            async with asyncio.timeout(home.load_timeout_s):
+                while tenancy.facts is None:
+                    await self._absorb_next(hosted, tenancy, engine)
+        except TimeoutError:
+            late = f"The load took longer than {home.load_timeout_s:g} s."
+            raise Fault(Reason.MODEL_FAILED, late) from None
+        tenancy.load_ms = round((time.monotonic() - engine.began) * 1000)
+        log.get().info("model ready", instance=tenancy.instance_id, load_ms=tenancy.load_ms)
+        hosted.record.clear()
+        self.step(hosted, tenancy, Step.READY)
+        tenancy.renew_leases()
+        while True:
+            await self._absorb_next(hosted, tenancy, engine)
+
+    async def _keep_lease(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        def regained(lease: broker_pb2.Lease) -> None:
+            tenancy.lease = lease
+            self.tell(hosted)
+
+        await self._leases.keep(
+            tenancy.lease, lambda: tenancy.resident_in_use_mib, regained, tenancy.renew
+        )
+        log.get().error("lease lost", instance=tenancy.instance_id)
+        tenancy.lost = Fault(
+            Reason.LEASE_NOT_FOUND,
+            "The lease of its memory has ended and the broker grants no other; "
+            "it can be loaded again when memory is free.",
+        )
+        if tenancy.living is not None:
+            tenancy.living.cancel()
+
+    async def _absorb_next(self, hosted: Hosted, tenancy: Tenancy, engine: EngineHandle) -> None:
+        event = await engine.report(self._home.silence_s)
+        match event.WhichOneof("event"):
+            case "load_progress":
+                tenancy.progress = event.load_progress
+                self.tell(hosted)
+            case "ready":
+                tenancy.facts = event.ready
+            case "usage":
+                usage = Usage(event.usage.materialised_mib, event.usage.transient_mib)
+                self._used(hosted, tenancy, usage)
+            case "permit":
+                self._permit(hosted, tenancy, event.permit)
+            case "failed":
+                raise engine.failure(event.failed.reason, event.failed.message)
+
+    def _used(self, hosted: Hosted, tenancy: Tenancy, usage: Usage) -> None:
+        if usage == tenancy.usage:
+            return
+        tenancy.usage = usage
+        if usage.is_far_from(tenancy.renewed):
+            tenancy.renew_leases()
+        self.tell(hosted)
+
+    def _permit(self, hosted: Hosted, tenancy: Tenancy, change: pb.PermitChange) -> None:
+        if change.phase == pb.PermitChange.PHASE_STARTED:
+            tenancy.permits.add(change.permit_id)
+            tenancy.transients.begin(change.permit_id, change.transient_lease_id)
+        else:
+            tenancy.permits.discard(change.permit_id)
+            tenancy.transients.end(change.permit_id)
+        self._events.publish(permit_change(tenancy, change))
+        hosted.wake()
+
+    # -- ending ----------------------------------------------------------------------------
+
+    async def _end(self, hosted: Hosted, tenancy: Tenancy, living: "asyncio.Task[None]") -> None:
+        await asyncio.wait([living])
+        try:
+            tenancy.fault = _outcome(tenancy, living)
+            if tenancy.state is State.READY:
+                # Nobody may be sent to what is about to stop.
+                self.step(hosted, tenancy, Step.DRAIN)
+            await self._stop_engine(hosted, tenancy)
+            # Told after the leases are released: whoever hears that it failed may ask for memory
+            # at once, and must not find the old lease in the way.
+            await self._release(tenancy)
+        finally:
+            self._move_out(hosted, tenancy)
+
+    def _move_out(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        fault, now_ms = tenancy.fault, steady_ms()
+        served_ms = tenancy.life.served_ms(now_ms)
+        tenancy.life.take(Step.STOPPED if fault is None else Step.FAIL, now_ms)
+        hosted.tenancies.remove(tenancy)
+        if fault is not None:
+            reason = fault.reason.value
+            log.get().error("model failed", instance=tenancy.instance_id, reason=reason)
+            hosted.record.add(reason, fault.message, served_ms, now_ms)
+        elif not hosted.tenancies:
+            hosted.record.clear()
+        tenancy.over.set()
+        self.tell(hosted)
+
+    async def _stop_engine(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        if tenancy.spawning is not None:
+            # It may have been started while `living` was cancelled, or have failed to start.
+            await asyncio.wait([tenancy.spawning])
+            if tenancy.spawning.exception() is None:
+                tenancy.engine = tenancy.spawning.result()
+        engine = tenancy.engine
+        if engine is None:
+            return
+        grace_s = self._home.stop_timeout_s
+        await engine.stop(min(grace_s, _STOP_LOADING_S) if tenancy.facts is None else grace_s)
+        for permit_id in tuple(tenancy.permits):
+            ended = pb.PermitChange(permit_id=permit_id, phase=pb.PermitChange.PHASE_ENDED)
+            self._permit(hosted, tenancy, ended)
+        tenancy.engine = None
+
+    async def _release(self, tenancy: Tenancy) -> None:
+        if tenancy.port is not None:
+            self._ports.add(tenancy.port)
+        if tenancy.keeper is not None:
+            tenancy.keeper.cancel()
+            await asyncio.wait([tenancy.keeper])
+        await asyncio.gather(
+            tenancy.transients.close(), self._leases.release(tenancy.lease.lease_id)
+        )
+
+
+def _outcome(tenancy: Tenancy, living: "asyncio.Task[None]") -> Fault | None:
+    """Why it failed; None when it was asked to go."""
+    if tenancy.dismissed:
+        return None
+    error = None if living.cancelled() else living.exception()
+    if isinstance(error, Fault):
+        return error
+    if error is not None:
+        log.get().error("bug", exc_info=error)
+        return Fault(Reason.MODEL_FAILED, "The engine could not be started; the log says how.")
+    return tenancy.lost
+
+
+def _described_anew(source: Source, known: Hashable) -> tuple[Hashable, ModelSpec] | None:
+    stamp = source.stamp()
+    return None if stamp == known else (stamp, source.describe())

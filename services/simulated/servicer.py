@@ -1,0 +1,90 @@
+"""What the service itself serves, for people who call it directly.
+
+It offers what its engines offer, for all its models, and obtains the permit itself. Counting needs
+no engine: the rule is the same for all models.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+
+from chassis.errors import Fault, Reason, not_implemented
+from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
+from cohabit.simulated.v1 import simulated_pb2 as pb
+from cohabit.simulated.v1 import simulated_pb2_grpc as rpc
+from services.simulated.clients import Scheduler
+from services.simulated.profile import Profile
+from services.simulated.wire import check_answers, counted
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Profiles:
+    """The models of the service, by key."""
+
+    def __init__(self, profiles: Mapping[str, Profile]) -> None:
+        self._profiles = profiles
+
+    def get(self, key: str) -> Profile:
+        """Raises Fault MODEL_NOT_FOUND."""
+        if key not in self._profiles:
+            raise Fault(
+                Reason.MODEL_NOT_FOUND,
+                f"The simulated service has no model '{key[:100]}'; "
+                f"it has: {', '.join(sorted(self._profiles)) or 'none'}.",
+            )
+        return self._profiles[key]
+
+    def language(self, key: str) -> Profile:
+        """As `get`. Raises Fault INVALID_REQUEST for a model that is no language model."""
+        profile = self.get(key)
+        check_answers(key, profile)
+        return profile
+
+
+class RunServicer(rpc.SimulatedServiceServicer):
+    """Admits, then relays."""
+
+    def __init__(self, profiles: Profiles, scheduler: Scheduler) -> None:
+        self._profiles = profiles
+        self._scheduler = scheduler
+
+    async def Run(self, request: pb.RunRequest, context: Context) -> AsyncIterator[pb.RunResponse]:
+        self._profiles.get(request.model)
+        async with aclosing(self._scheduler.run(request)) as work:
+            async for message in work:
+                yield message
+
+
+class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
+    """Admits, then relays; counts by itself."""
+
+    def __init__(self, profiles: Profiles, scheduler: Scheduler) -> None:
+        self._profiles = profiles
+        self._scheduler = scheduler
+
+    async def Generate(
+        self, request: llm_pb2.GenerateRequest, context: Context
+    ) -> AsyncIterator[llm_pb2.GenerateResponse]:
+        self._profiles.language(request.model)
+        async with aclosing(self._scheduler.generate(request)) as answer:
+            async for message in answer:
+                yield message
+
+    async def CountTokens(
+        self, request: llm_pb2.CountTokensRequest, context: Context
+    ) -> llm_pb2.CountTokensResponse:
+        profile = self._profiles.language(request.model)
+        return llm_pb2.CountTokensResponse(
+            tokens=await counted(request), context_tokens=profile.context_tokens
+        )
+
+    async def Embed(self, request: llm_pb2.EmbedRequest, context: Context) -> llm_pb2.EmbedResponse:
+        raise not_implemented("Simulated embeddings")
+
+    async def Rerank(
+        self, request: llm_pb2.RerankRequest, context: Context
+    ) -> llm_pb2.RerankResponse:
+        raise not_implemented("Simulated reranking")

@@ -136,6 +136,14 @@ class Document:
         """The services that host models in this house: those that have a section."""
         return tuple(name for name in MODEL_SERVICES if name in self.data)
 
+    def model_names(self) -> frozenset[str]:
+        """The models of every model service, as they are written."""
+        sections = [self.data[name] for name in self.model_services()]
+        models = [s.get("models") for s in sections if isinstance(s, Mapping)]
+        return frozenset(
+            str(key) for named in models if isinstance(named, Mapping) for key in named
+        )
+
     def grpc_services(self) -> tuple[str, ...]:
         """Every service of gRPC of this house, in starting order."""
         return ("broker", "scheduler", *self.model_services())

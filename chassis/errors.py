@@ -47,6 +47,8 @@ class Reason(StrEnum):
     MODEL_BUSY = "model_busy"
     MODEL_EVICTED = "model_evicted"
     QUEUE_FULL = "queue_full"
+    FAIRNESS_KEY_QUEUE_FULL = "fairness_key_queue_full"
+    EXECUTOR_QUEUE_FULL = "executor_queue_full"
     SATURATED = "saturated"
     ADMISSION_TIMEOUT = "admission_timeout"
     RUN_TOO_LONG = "run_too_long"
@@ -111,6 +113,10 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.MODEL_BUSY: _caller(409, _C.FAILED_PRECONDITION, "model_busy"),
         Reason.MODEL_EVICTED: _busy(503, _C.UNAVAILABLE, "model_evicted"),
         Reason.QUEUE_FULL: _busy(429, _C.RESOURCE_EXHAUSTED, "queue_full"),
+        Reason.FAIRNESS_KEY_QUEUE_FULL: _busy(
+            429, _C.RESOURCE_EXHAUSTED, "fairness_key_queue_full"
+        ),
+        Reason.EXECUTOR_QUEUE_FULL: _busy(429, _C.RESOURCE_EXHAUSTED, "executor_queue_full"),
         Reason.SATURATED: _busy(429, _C.RESOURCE_EXHAUSTED, "saturated"),
         Reason.ADMISSION_TIMEOUT: _busy(503, _C.UNAVAILABLE, "admission_timeout"),
         Reason.RUN_TOO_LONG: _busy(504, _C.DEADLINE_EXCEEDED, "run_too_long"),

@@ -83,6 +83,7 @@ def load(path: Path | None) -> Whole:
     from services.broker.config import BrokerConfig  # noqa: PLC0415
     from services.llm.config import LlmConfig  # noqa: PLC0415
     from services.scheduler.config import SchedulerConfig  # noqa: PLC0415
+    from services.scheduler.settings import settings_of  # noqa: PLC0415
     from services.simulated.config import SimulatedConfig  # noqa: PLC0415
 
     document = config.load(path)
@@ -96,11 +97,12 @@ def load(path: Path | None) -> Whole:
             return None
 
     checked("broker", BrokerConfig)
-    checked("scheduler", SchedulerConfig)
+    scheduler = checked("scheduler", SchedulerConfig)
     llm, edge = checked("llm", LlmConfig), checked("edge", EdgeConfig)
     simulated = checked("simulated", SimulatedConfig)
-    if llm is None or edge is None or simulated is None or wrong:
+    if scheduler is None or llm is None or edge is None or simulated is None or wrong:
         raise config.ConfigError("\n".join(wrong))
+    settings_of(scheduler, document)
     for name in sorted(llm.models.keys() & simulated.models.keys()):
         raise config.ConfigError(
             f"{document.where(('simulated', 'models', name))}: simulated.models.{name}: expected "

@@ -13,7 +13,7 @@ from chassis.status import fault_of
 from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
-from services.scheduler.core.values import ModelFacts, State, Tier
+from services.scheduler.core.values import InstanceFacts, ModelFacts, State, Tier
 
 _TIMEOUT_S = 5.0
 _SILENCE_S = 20.0
@@ -28,14 +28,24 @@ class Denied:
 
     never: bool
     detail: str
+    headroom_mib: int = 0
+    """What could be granted now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A lease."""
+
+    lease_id: str
+    mib: int
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """All models of a service, and the permits that run there (→ model)."""
+    """All models of a service, and the permits that run there (→ model, instance)."""
 
     models: tuple[models_pb2.Model, ...]
-    running: dict[str, str]
+    running: dict[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ class PermitMoved:
 
     permit_id: str
     model: str
+    instance_id: str
     started: bool
 
 
@@ -65,7 +76,7 @@ Report = Everything | Changed | Removed | PermitMoved
 
 
 class Broker:
-    """Leases for loads."""
+    """Leases, and what the device has."""
 
     def __init__(self, address: str) -> None:
         self._channel = open_channel(address)
@@ -77,21 +88,52 @@ class Broker:
         """Close the channel."""
         await self._channel.close()
 
-    async def acquire(self, holder: str, mib: int, tier: Tier) -> str | Denied:
-        """A lease id, or the reason why there is none. Raises Fault."""
-        request = broker_pb2.AcquireLeaseRequest(
-            holder=holder,
-            kind=broker_pb2.LEASE_KIND_RESIDENT,
-            tier=common_pb2.Tier.ValueType(tier.value),
-            preferred_mib=mib,
+    async def acquire(self, holder: str, mib: int, tier: Tier, leave_mib: int) -> Granted | Denied:
+        """A lease for a model that leaves so much headroom, or why there is none. Raises Fault."""
+        return await self._acquire(
+            broker_pb2.AcquireLeaseRequest(
+                holder=holder,
+                kind=broker_pb2.LEASE_KIND_RESIDENT,
+                tier=common_pb2.Tier.ValueType(tier.value),
+                preferred_mib=mib,
+                leave_mib=leave_mib,
+            )
         )
+
+    async def acquire_transient(
+        self, holder: str, preferred_mib: int, minimum_mib: int, tier: Tier, request_id: str
+    ) -> Granted | Denied:
+        """A lease for one request, or why there is none. Raises Fault."""
+        return await self._acquire(
+            broker_pb2.AcquireLeaseRequest(
+                holder=holder,
+                kind=broker_pb2.LEASE_KIND_TRANSIENT,
+                tier=common_pb2.Tier.ValueType(tier.value),
+                preferred_mib=preferred_mib,
+                minimum_mib=minimum_mib,
+                request_id=request_id,
+            )
+        )
+
+    async def headroom_mib(self, tier: Tier) -> int:
+        """What a new lease of that tier could be granted on the first device. Raises Fault."""
+        request = broker_pb2.GetDeviceMemoryRequest()
+        try:
+            answer = await self._stub.GetDeviceMemory(request, timeout=_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "broker") from None
+        rooms = {room.tier: room.headroom_mib for room in answer.devices[0].headroom}
+        return rooms.get(common_pb2.Tier.ValueType(tier.value), 0)
+
+    async def _acquire(self, request: broker_pb2.AcquireLeaseRequest) -> Granted | Denied:
         try:
             answer = await self._stub.AcquireLease(request, timeout=_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
         if answer.HasField("lease"):
-            return answer.lease.lease_id
-        return Denied(answer.denial.reason == "never_fits", answer.denial.message)
+            return Granted(answer.lease.lease_id, answer.lease.granted_mib)
+        denial = answer.denial
+        return Denied(denial.reason == "never_fits", denial.message, denial.headroom_mib)
 
     async def release(self, lease_id: str) -> None:
         """Give a lease back that nobody took over. Raises Fault."""
@@ -200,18 +242,29 @@ class Engines:
 
 def facts_of(model: models_pb2.Model) -> ModelFacts:
     """A reported model in the core's words."""
-    instance = model.instances[0] if model.instances else models_pb2.Instance()
     return ModelFacts(
         key=model.key,
         lane=model.lane,
         state=_STATES.get(model.state, State.DRAINING),
         resident_mib=model.footprint.resident_mib,
-        places=instance.places,
-        address=instance.address,
-        instance_id=instance.instance_id,
-        progress=instance.load_progress,
+        peak_mib=model.footprint.peak_transient_mib,
+        family=model.family,
+        context_tokens=model.capabilities.context_tokens,
+        max_instances=max(1, model.max_instances),
+        instances=tuple(map(_instance_facts, model.instances)),
         retry_at_ms=model.failure.retry_at_unix_ms,
         failure=model.failure.message,
+    )
+
+
+def _instance_facts(instance: models_pb2.Instance) -> InstanceFacts:
+    return InstanceFacts(
+        instance_id=instance.instance_id,
+        state=_STATES.get(instance.state, State.DRAINING),
+        address=instance.address,
+        places=max(1, instance.places),
+        progress=instance.load_progress,
+        load_ms=instance.load_ms,
     )
 
 
@@ -226,13 +279,14 @@ def _report(event: models_pb2.WatchModelsResponse) -> Report | None:
             return Removed(event.removed_key)
         case "permit":
             started = event.permit.phase == models_pb2.PermitChange.PHASE_STARTED
-            return PermitMoved(event.permit.permit_id, event.permit.model_key, started)
+            moved = event.permit
+            return PermitMoved(moved.permit_id, moved.model_key, moved.instance_id, started)
     return None
 
 
-def _running(models: Iterable[models_pb2.Model]) -> dict[str, str]:
+def _running(models: Iterable[models_pb2.Model]) -> dict[str, tuple[str, str]]:
     return {
-        permit_id: model.key
+        permit_id: (model.key, instance.instance_id)
         for model in models
         for instance in model.instances
         for permit_id in instance.running_permit_ids

@@ -7,29 +7,89 @@ from pydantic import Field
 
 from chassis.config import Section
 
+_Seconds = Annotated[float, Field(gt=0)]
+_Count = Annotated[int, Field(ge=1, le=1_000_000)]
+_TierName = Literal["paid", "sub", "free", "background"]
+
 
 class LaneConfig(Section):
     """What one request of a lane costs and how long it may take."""
 
     cost: Annotated[int, Field(ge=1)] | Literal["all"] = 1
     """Permits; "all" runs alone on the device."""
-    wait_s: Annotated[float, Field(gt=0)] = 300.0
+    wait_s: _Seconds = 300.0
     """A request that waited this long is refused."""
-    max_run_s: Annotated[float, Field(gt=0)] = 1800.0
+    max_run_s: _Seconds = 1800.0
     """A request that ran this long is ended."""
+    tier: Literal["background"] | None = None
+    """Its requests run in the background, whatever tier was asked."""
+
+
+class FairnessConfig(Section):
+    """How clients share what is scarce."""
+
+    default_weight: Annotated[float, Field(gt=0)] = 1.0
+    weights: Mapping[str, Annotated[float, Field(gt=0)]] = {}
+    """By fairness key: one of weight 2 gets twice the running time of one of weight 1."""
+    pending_per_key: _Count = 1_000
+    """Requests of one key that may wait for one model."""
+    pending_per_model: _Count = 20_000
+    """Requests that may wait for one model."""
+    soft_inflight: Annotated[int, Field(ge=0)] = 0
+    """Of one key on one model while another key waits for it; 0: no cap."""
+    idle_ttl_s: _Seconds = 300.0
+    """A key with nothing waiting or running is forgotten after this."""
+
+
+class ModelRuleConfig(Section):
+    """What is configured about the residency of one model."""
+
+    eviction_cost: Annotated[float, Field(ge=0)] = 1.0
+    """Multiplies what its eviction weighs; 0: it goes first."""
+    pinned: bool = False
+    """Never evicted to make room; may be unloaded by hand."""
+    idle_ttl_s: Annotated[float, Field(ge=0)] = 0.0
+    """Unloaded when unused for this long; 0: it stays until its memory is wanted."""
+
+
+class ResidencyConfig(Section):
+    """Which models live on the device."""
+
+    sets: Mapping[str, str] = {}
+    """Which models may live together: expressions of `&`, `|`, parentheses and `+set`."""
+    models: Mapping[str, ModelRuleConfig] = {}
+    """By model."""
 
 
 class SchedulerConfig(Section):
-    """Permits, lanes, queues."""
+    """Permits, lanes, queues, residency."""
 
     permits: Annotated[int, Field(ge=1, le=10_000)] = 4
     lanes: Mapping[str, LaneConfig] = {}
     """By name; a lane that is not listed has LaneConfig's defaults."""
-    queue_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    queue_limit: _Count = 20_000
     """Requests that may wait, per tier."""
-    use_within_s: Annotated[float, Field(gt=0)] = 5.0
+    queue_limits: Mapping[_TierName, _Count] = {}
+    """Where a tier's differs."""
+    promote_after_s: Mapping[Literal["sub", "free", "background"], _Seconds] = {}
+    """A request that waited this long in a tier goes up by one; a tier not named: never."""
+    fairness: FairnessConfig = FairnessConfig()
+    residency: ResidencyConfig = ResidencyConfig()
+    max_swap_delay_s: _Seconds = 15.0
+    """How long requests for resident models may delay one that needs another model."""
+    linger_s: Annotated[float, Field(ge=0)] = 0.0
+    """How long an idle model that was just used is kept from a request that needs its memory."""
+    drain_s: _Seconds = 60.0
+    """Running work of a model that has to leave may take this long before it is ended."""
+    background_quiet_s: Annotated[float, Field(ge=0)] = 60.0
+    """A background request evicts nothing that was used within this time."""
+    memory_back_s: _Seconds = 30.0
+    """The device may take this long to show as free what models that left held."""
+    max_hold_s: _Seconds = 600.0
+    """The longest that a lane may be held at a time."""
+    use_within_s: _Seconds = 5.0
     """A grant that its engine has not seen by then lapses."""
-    reconcile_s: Annotated[float, Field(gt=0)] = 2.0
+    reconcile_s: _Seconds = 2.0
     """After a start nothing is granted until the engines have reported, at most this long."""
-    workers: tuple[str, ...] = Field(default=("llm",), strict=False)
-    """Model services to schedule for."""
+    workers: tuple[str, ...] | None = Field(default=None, strict=False)
+    """Model services to schedule for; default: those that have a section."""

@@ -1,29 +1,43 @@
 """cohabit.scheduler.v1.SchedulerService: wire ↔ domain, nothing else."""
 
+import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import grpc
 
 from chassis.clock import steady_ms
-from chassis.errors import Fault, Reason, not_implemented
+from chassis.errors import Fault, Reason
 from chassis.signing import Signer
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
+from services.scheduler.core.settings import Settings
 from services.scheduler.core.values import Cause, Grant, Loading, Queued, Refuse, Request, Tier
 from services.scheduler.shell import Notice, SchedulerShell
 from services.scheduler.status import status_message
+
+_MOST_KEY_CHARS = 128
+_MOST_MIB = 1 << 40
+_WATCH_PAUSE_S = 0.1
+_WATCH_SILENCE_S = 9.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _SENTENCES: dict[Cause, str] = {
     Cause.MODEL_NOT_FOUND: "There is no model '{detail}'; ListModels says which there are.",
     Cause.QUEUE_FULL: "{detail} requests of this tier are waiting already; try again later.",
+    Cause.KEY_QUEUE_FULL: "{detail} requests of this client are waiting for the model already; "
+    "wait for some of them.",
+    Cause.MODEL_QUEUE_FULL: "{detail} requests are waiting for this model already; try again "
+    "later, or another model.",
+    Cause.PARENT_OVER: "The permit named as the parent does not run, so nothing can run under it.",
     Cause.SATURATED: "The device is busy and this request did not want to wait.",
     Cause.ADMISSION_TIMEOUT: "The request waited longer than its lane allows; try again later.",
     Cause.MODEL_FAILED: "The model cannot be loaded: {detail}",
@@ -37,11 +51,11 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
     """Translates for the shell."""
 
     def __init__(
-        self, shell: SchedulerShell, signer: Signer, use_within_ms: int, lanes: frozenset[str]
+        self, shell: SchedulerShell, signer: Signer, settings: Settings, lanes: frozenset[str]
     ) -> None:
         self._shell = shell
         self._signer = signer
-        self._use_within_ms = use_within_ms
+        self._settings = settings
         self._lanes = lanes
 
     async def Admit(
@@ -89,24 +103,55 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
     async def WatchStatus(
         self, request: pb.WatchStatusRequest, context: Context
     ) -> AsyncIterator[pb.WatchStatusResponse]:
-        raise not_implemented("SchedulerService.WatchStatus")
-        yield  # makes this the generator that the contract asks for
+        while True:
+            changed, began = self._shell.changed, time.monotonic()
+            yield pb.WatchStatusResponse(status=status_message(self._shell, steady_ms()))
+            # At most ten a second, and of the scheduler's time no more than a twentieth.
+            await asyncio.sleep(max(_WATCH_PAUSE_S, 20 * (time.monotonic() - began)))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WATCH_SILENCE_S):
+                    await changed.wait()
 
     async def Hold(
         self, request: pb.HoldRequest, context: Context
     ) -> AsyncIterator[pb.HoldResponse]:
-        raise not_implemented("SchedulerService.Hold")
-        yield
+        lane, holder = request.lane, request.holder
+        _check_holder(lane, holder)
+        self._check_lane(lane)
+        hold_ms = min(request.hold_s * 1000, self._settings.max_hold_ms)
+        if not hold_ms:
+            raise Fault(Reason.INVALID_REQUEST, "Say for how long: 'hold_s' is 0.")
+        with self._shell.hold(lane, holder, hold_ms) as mailbox:
+            while (change := await mailbox.get()).expires_ms:
+                yield pb.HoldResponse(
+                    held=change.running == 0,
+                    running=change.running,
+                    expires_unix_ms=change.expires_ms,
+                )
 
     async def ReleaseHold(
         self, request: pb.ReleaseHoldRequest, context: Context
     ) -> pb.ReleaseHoldResponse:
-        raise not_implemented("SchedulerService.ReleaseHold")
+        _check_holder(request.lane, request.holder)
+        self._shell.release_hold(request.lane, request.holder)
+        return pb.ReleaseHoldResponse()
 
     async def PlanResidency(
         self, request: pb.PlanResidencyRequest, context: Context
     ) -> pb.PlanResidencyResponse:
-        raise not_implemented("SchedulerService.PlanResidency")
+        plan = await self._shell.plan(request.model, _tier(request.tier))
+        return pb.PlanResidencyResponse(
+            evictions=[
+                pb.PlanResidencyResponse.Eviction(
+                    model_key=going.key, freed_mib=going.freed_mib, cost=going.cost, why=going.why
+                )
+                for going in plan.evictions
+            ],
+            feasible=plan.feasible,
+            explanation=plan.explanation,
+            needed_mib=plan.needed_mib,
+            headroom_mib=plan.headroom_mib,
+        )
 
     def _check_lane(self, lane: str) -> None:
         known = self._lanes | {model.lane for model in self._shell.models()}
@@ -137,7 +182,9 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
             model_key=grant.model,
             instance_id=grant.instance_id,
             queue_wait_ms=max(0, grant.waited_ms),
-            use_within_ms=self._use_within_ms,
+            transient_lease_id=grant.lease_id,
+            transient_mib=grant.lease_mib,
+            use_within_ms=self._settings.use_within_ms,
             max_run_ms=grant.max_run_ms,
             resume_token=self._signer.sign(_place(request)),
         )
@@ -146,26 +193,36 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
 def _request(request: pb.AdmitRequest, signer: Signer) -> Request:
     if not request.model:
         raise Fault(Reason.INVALID_REQUEST, "Say which model to run: 'model' is empty.")
-    unbuilt: dict[str, Callable[[], bool]] = {
-        "A permit under a parent's (parent_permit_id)": lambda: bool(request.parent_permit_id),
-        "A lease for transient memory (preferred_transient_mib)": lambda: bool(
-            request.preferred_transient_mib or request.minimum_transient_mib
-        ),
-        "Fairness between keys (fairness_key)": lambda: bool(request.fairness_key),
-    }
-    for what, asked in unbuilt.items():
-        if asked():
-            raise not_implemented(what)
+    key = request.fairness_key.strip()
+    if len(key) > _MOST_KEY_CHARS:
+        long = f"A fairness_key has at most {_MOST_KEY_CHARS} characters; this one has {len(key)}."
+        raise Fault(Reason.INVALID_REQUEST, long)
+    if request.minimum_transient_mib > (request.preferred_transient_mib or _MOST_MIB):
+        much = "minimum_transient_mib must be at most preferred_transient_mib."
+        raise Fault(Reason.INVALID_REQUEST, much)
     new = Request(
         permit_id=_permit_id(),
         model=request.model,
         tier=_tier(request.tier),
         arrived_ms=steady_ms(),
         lane=request.lane,
+        key=key,
         try_acquire=request.try_acquire,
+        parent=request.parent_permit_id,
+        preferred_mib=min(request.preferred_transient_mib, _MOST_MIB),
+        minimum_mib=min(request.minimum_transient_mib, _MOST_MIB),
+        tokens=request.prompt_tokens + request.max_output_tokens if request.prompt_tokens else 0,
         request_id=request.request_id[:128],
     )
     return _resumed(new, request.resume_token, signer) if request.resume_token else new
+
+
+def _check_holder(lane: str, holder: str) -> None:
+    if not lane or not 0 < len(holder) <= _MOST_KEY_CHARS:
+        raise Fault(
+            Reason.INVALID_REQUEST,
+            f"A hold needs a lane, and a holder of 1 to {_MOST_KEY_CHARS} characters.",
+        )
 
 
 def _place(request: Request) -> str:

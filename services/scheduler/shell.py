@@ -18,21 +18,25 @@ from cohabit.models.v1 import models_pb2
 from services.scheduler.clients import (
     Broker,
     Changed,
-    Denied,
     Engines,
     Everything,
+    Granted,
     PermitMoved,
     Removed,
     Report,
     Worker,
     facts_of,
 )
+from services.scheduler.core.plan import Plan
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.core.values import (
     AskEngine,
     AskLease,
+    AskTransient,
+    CancelLoad,
     Effect,
     Grant,
+    HoldChanged,
     Loading,
     Queued,
     Refuse,
@@ -40,13 +44,26 @@ from services.scheduler.core.values import (
     ReturnLease,
     StartLoad,
     StartUnload,
+    Tier,
 )
 
 _SIGN_OF_LIFE_S = 5.0
 _MAILBOX = 64
+_HOLDS = 64
+_NOBODYS_FAULT = (
+    # A service that went away takes no blame: its waiters wait for it to come back. Nor does a
+    # model whose file has just changed, and with it the lease that it needs; nor one whose load
+    # was given up.
+    Reason.SERVICE_UNAVAILABLE,
+    Reason.LEASE_REQUIRED,
+    Reason.MODEL_BUSY,
+)
 _NEVER_MS = 1 << 62
 
 Notice = Queued | Loading | Grant | Refuse
+Outside = AskEngine | AskLease | AskTransient | ReturnLease | StartLoad | CancelLoad | StartUnload
+HoldKey = tuple[str, str]
+"""Lane and holder."""
 
 
 class SchedulerShell:
@@ -59,7 +76,10 @@ class SchedulerShell:
         self._workers = {worker.name: worker for worker in workers}
         self._models: dict[str, dict[str, models_pb2.Model]] = {}
         self._waiters: dict[str, asyncio.Queue[Notice]] = {}
+        self._holders: dict[HoldKey, set[asyncio.Queue[HoldChanged]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.changed = asyncio.Event()
+        """Set at the next change of anything, which puts a fresh one in its place."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = _NEVER_MS
         self._reported: set[str] = set()
@@ -104,6 +124,11 @@ class SchedulerShell:
         merged = {key: model for models in answering for key, model in models.items()}
         return [merged[key] for key in sorted(merged)]
 
+    def hosts(self) -> dict[str, str]:
+        """Every model with the service that hosts it, ordered by key."""
+        found = {key: name for name, models in self._models.items() for key in models}
+        return dict(sorted(found.items()))
+
     async def unload(self, key: str, drain_ms: int, *, force: bool) -> None:
         """Unload a model because somebody says so. Raises Fault."""
         worker = self._worker_of(key)
@@ -120,24 +145,78 @@ class SchedulerShell:
         finally:
             self._perform(self.core.unload_ended(steady_ms(), key))
 
+    @contextmanager
+    def hold(self, lane: str, holder: str, hold_ms: int) -> Iterator[asyncio.Queue[HoldChanged]]:
+        """Hold a lane until it expires or is released; what becomes of it arrives in the mailbox.
+
+        Another hold of the same holder extends it. It ends when the last of its streams is closed.
+        Raises Fault.
+        """
+        key = (lane, holder)
+        if key not in self._holders and len(self._holders) >= _HOLDS:
+            busy = f"{_HOLDS} holds stand already; release one."
+            raise Fault(Reason.SATURATED, busy, retry_after_s=1.0)
+        mailbox: asyncio.Queue[HoldChanged] = asyncio.Queue(_MAILBOX)
+        self._holders.setdefault(key, set()).add(mailbox)
+        try:
+            self._perform(self.core.hold(steady_ms(), lane, holder, hold_ms))
+            yield mailbox
+        finally:
+            streams = self._holders.get(key, set())
+            streams.discard(mailbox)
+            if not streams:
+                self._holders.pop(key, None)
+                self.release_hold(lane, holder)
+
+    def release_hold(self, lane: str, holder: str) -> None:
+        """Open a lane that the holder held, if it did."""
+        self._perform(self.core.release_hold(steady_ms(), lane, holder))
+
+    async def plan(self, key: str, tier: Tier) -> Plan:
+        """What loading a model would make leave. Raises Fault."""
+        model = self.core.models.get(key)
+        if model is None:
+            raise Fault(Reason.MODEL_NOT_FOUND, f"There is no model '{key}'.")
+        headroom_mib = await self._broker.headroom_mib(tier)
+        return self.core.plan(steady_ms(), key, tier, headroom_mib)
+
     # -- effects -----------------------------------------------------------------------------
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
-            match effect:
-                case Queued() | Loading() | Grant() | Refuse():
-                    self._notify(effect)
-                case AskEngine():
-                    self._spawn(self._ask_engine(effect))
-                case AskLease():
-                    self._spawn(self._ask_lease(effect))
-                case ReturnLease():
-                    self._spawn(self._return_lease(effect.lease_id))
-                case StartLoad():
-                    self._spawn(self._load(effect))
-                case StartUnload():
-                    self._spawn(self._unload(effect))
+            if isinstance(effect, Queued | Loading | Grant | Refuse):
+                self._notify(effect)
+            elif isinstance(effect, HoldChanged):
+                self._tell_holders(effect)
+            else:
+                self._spawn(self._work_for(effect))
+        self.changed.set()
+        self.changed = asyncio.Event()
         self._set_alarm()
+
+    def _work_for(self, effect: Outside) -> Coroutine[Any, Any, None]:  # noqa: PLR0911
+        match effect:
+            case AskEngine():
+                return self._ask_engine(effect)
+            case AskLease():
+                return self._ask_lease(effect)
+            case AskTransient():
+                return self._ask_transient(effect)
+            case ReturnLease():
+                return self._return_lease(effect.lease_id)
+            case StartLoad():
+                return self._load(effect)
+            case CancelLoad(model, why):
+                # The service stops its engine, and the call that loads it ends with a fault.
+                return self._unload(StartUnload(model, 0, True, why))
+            case StartUnload():
+                return self._unload(effect)
+
+    def _tell_holders(self, change: HoldChanged) -> None:
+        for mailbox in self._holders.get((change.lane, change.holder), ()):
+            if mailbox.full():
+                mailbox.get_nowait()  # the newest says all
+            mailbox.put_nowait(change)
 
     def _notify(self, notice: Notice) -> None:
         mailbox = self._waiters.get(notice.permit_id)
@@ -168,24 +247,48 @@ class SchedulerShell:
             return
 
     async def _ask_lease(self, ask: AskLease) -> None:
-        worker = self._worker_of(ask.model)
-        holder = f"{worker.name if worker else 'scheduler'}/{ask.model}"
+        holder = self._holder_of(ask.model)
         try:
-            answer = await self._broker.acquire(holder, ask.resident_mib, ask.tier)
+            answer = await self._broker.acquire(holder, ask.resident_mib, ask.tier, ask.leave_mib)
         except Fault as fault:
             log.get().warning("no answer about a lease", model=ask.model, reason=fault.reason.value)
-            self.core.lease_unanswered(steady_ms(), ask.model)
-            self._set_alarm()
+            self._perform(self.core.lease_unanswered(steady_ms(), ask.model))
             return
-        if isinstance(answer, Denied):
-            log.get().info("lease denied", model=ask.model, why=answer.detail)
-            self._perform(
-                self.core.lease_denied(
-                    steady_ms(), ask.model, never=answer.never, detail=answer.detail
-                )
+        if isinstance(answer, Granted):
+            self._perform(self.core.lease_granted(steady_ms(), ask.model, answer.lease_id))
+            return
+        log.get().info("lease denied", model=ask.model, why=answer.detail)
+        self._perform(
+            self.core.lease_denied(
+                steady_ms(), ask.model, answer.never, answer.detail, answer.headroom_mib
             )
-        else:
-            self._perform(self.core.lease_granted(steady_ms(), ask.model, answer))
+        )
+
+    async def _ask_transient(self, ask: AskTransient) -> None:
+        name, holder = ask.permit_id, self._holder_of(ask.model)
+        try:
+            answer = await self._broker.acquire_transient(
+                holder, ask.preferred_mib, ask.minimum_mib, ask.tier, name
+            )
+        except Fault as fault:
+            log.get().warning("no answer about a lease", model=ask.model, reason=fault.reason.value)
+            self._perform(self.core.transient_unanswered(steady_ms(), name))
+            return
+        if isinstance(answer, Granted):
+            self._perform(
+                self.core.transient_granted(steady_ms(), name, answer.lease_id, answer.mib)
+            )
+            return
+        log.get().info("transient lease denied", model=ask.model, why=answer.detail)
+        self._perform(
+            self.core.transient_denied(
+                steady_ms(), name, answer.never, answer.detail, answer.headroom_mib
+            )
+        )
+
+    def _holder_of(self, model: str) -> str:
+        worker = self._worker_of(model)
+        return f"{worker.name if worker else 'scheduler'}/{model}"
 
     async def _return_lease(self, lease_id: str) -> None:
         try:
@@ -203,18 +306,16 @@ class SchedulerShell:
                 await worker.load(start.model, start.lease_id)
         except Fault as fault:
             await self._return_lease(start.lease_id)
-            # A service that went away takes no blame: its waiters wait for it to come back. Nor
-            # does a model whose file has just changed, and with it the lease that it needs.
-            if fault.reason not in (Reason.SERVICE_UNAVAILABLE, Reason.LEASE_REQUIRED):
+            if fault.reason not in _NOBODYS_FAULT:
                 failure, retry_ms = fault.message, round((fault.retry_after_s or 1.0) * 1000)
         self._perform(self.core.load_ended(steady_ms(), start.model, failure, retry_ms))
 
     async def _unload(self, start: StartUnload) -> None:
-        log.get().info("unloading", model=start.model, why="idle, and its memory is wanted")
+        log.get().info("unloading", model=start.model, why=start.why)
         worker = self._worker_of(start.model)
         try:
             if worker is not None:
-                await worker.unload(start.model, 1_000, force=False)
+                await worker.unload(start.model, start.drain_ms, force=start.force)
         except Fault as fault:
             log.get().warning("unload failed", model=start.model, reason=fault.reason.value)
         self._perform(self.core.unload_ended(steady_ms(), start.model))
@@ -232,12 +333,13 @@ class SchedulerShell:
             except Fault as fault:
                 log.get().info("worker lost", worker=worker.name, reason=fault.reason.value)
             self.lost.add(worker.name)
-            self.core.worker_lost(self._models.get(worker.name, ()))
+            self._perform(self.core.worker_lost(steady_ms(), self._models.get(worker.name, ())))
             failures += 1
             await asyncio.sleep(RECONNECT.delay_s(failures))
 
     def _take(self, worker: str, report: Report) -> None:
         now, models = steady_ms(), self._models.setdefault(worker, {})
+        self._sign(worker, report)
         match report:
             case Everything():
                 known = set(models)
@@ -253,12 +355,19 @@ class SchedulerShell:
             case Removed():
                 models.pop(report.key, None)
                 self._perform(self.core.model_removed(now, report.key))
-            case PermitMoved(permit_id, model, started):
-                _note_permit(models.get(model), permit_id, started=started)
+            case PermitMoved(permit_id, model, instance_id, started):
+                _note_permit(models.get(model), permit_id, instance_id, started=started)
                 if started:
-                    self._perform(self.core.permit_started(now, permit_id, model))
+                    self._perform(self.core.permit_started(now, permit_id, model, instance_id))
                 else:
                     self._perform(self.core.permit_over(now, permit_id))
+
+    @staticmethod
+    def _sign(worker: str, report: Report) -> None:
+        """Write into reported models which service hosts them: their own report does not say."""
+        told = report.models if isinstance(report, Everything) else ()
+        for model in (report.model,) if isinstance(report, Changed) else told:
+            model.service = worker
 
     def _has_reported(self, worker: str) -> None:
         self._reported.add(worker)
@@ -310,9 +419,13 @@ class SchedulerShell:
         os._exit(70)
 
 
-def _note_permit(model: models_pb2.Model | None, permit_id: str, *, started: bool) -> None:
+def _note_permit(
+    model: models_pb2.Model | None, permit_id: str, instance_id: str, *, started: bool
+) -> None:
     """Keep the reported model true between its own reports."""
     for instance in model.instances if model is not None else ():
+        if instance.instance_id != instance_id:
+            continue
         if started and permit_id not in instance.running_permit_ids:
             instance.running_permit_ids.append(permit_id)
         elif not started and permit_id in instance.running_permit_ids:

@@ -3,69 +3,154 @@
 from collections import Counter
 
 from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
+from services.scheduler.core.line import Waiter
 from services.scheduler.core.scheduler import SchedulerCore
-from services.scheduler.core.values import Request, Tier
+from services.scheduler.core.state import Model
+from services.scheduler.core.values import Tier
 from services.scheduler.shell import SchedulerShell
 
 _MOST_RUNNING = 1_000
+_MOST_KEYS = 100
+_MOST_LINES = 20
 
 
 def status_message(shell: SchedulerShell, now_ms: int) -> pb.Status:
-    """Permits, queues, lanes and what runs (at most 1,000 entries)."""
+    """Permits, queues, lanes, models and keys, and what runs (at most 1,000 entries)."""
     core = shell.core
     waiting = core.room.in_order()
     return pb.Status(
-        permits_total=core.permits_total,
+        permits_total=core.settings.permits,
         permits_in_use=core.in_use,
         tiers=_tiers(core, waiting, now_ms),
         lanes=_lanes(core, waiting),
-        running=[
-            pb.Status.Running(
-                permit_id=name,
-                request_id=permit.request.request_id,
-                model_key=permit.model,
-                lane=permit.lane,
-                tier=_wire(permit.request.tier),
-                cost=permit.cost,
-                running_ms=max(0, now_ms - permit.granted_ms),
-            )
-            for name, permit in list(core.permits.items())[:_MOST_RUNNING]
-        ],
+        running=_running(core, now_ms),
         reconciled=core.catalogued,
         unreachable_workers=sorted(shell.lost),
+        models=_models(shell, waiting, now_ms),
+        keys=_keys(core),
+        holds=[
+            pb.Status.HoldStatus(lane=lane, holder=holder, expires_unix_ms=until_ms)
+            for lane, holder, until_ms in core.books.holds.all()
+        ],
     )
 
 
-def _tiers(core: SchedulerCore, waiting: list[Request], now_ms: int) -> list[pb.Status.TierStatus]:
-    oldest: dict[Tier, int] = {}
-    for request in waiting:
-        oldest[request.tier] = min(oldest.get(request.tier, now_ms), request.arrived_ms)
+def _running(core: SchedulerCore, now_ms: int) -> list[pb.Status.Running]:
+    return [
+        pb.Status.Running(
+            permit_id=name,
+            request_id=permit.request.request_id,
+            model_key=permit.model,
+            lane=permit.lane,
+            tier=_wire(permit.rank),
+            cost=permit.cost,
+            running_ms=max(0, now_ms - permit.granted_ms),
+        )
+        for name, permit in list(core.permits.items())[:_MOST_RUNNING]
+    ]
+
+
+def _tiers(core: SchedulerCore, waiting: list[Waiter], now_ms: int) -> list[pb.Status.TierStatus]:
+    oldest: dict[int, int] = {}
+    for waiter in waiting:
+        first_ms = waiter.request.arrived_ms
+        oldest[waiter.rank] = min(oldest.get(waiter.rank, now_ms), first_ms)
     return [
         pb.Status.TierStatus(
             tier=_wire(tier),
-            waiting=core.room.waiting(tier),
-            queue_limit=core.queue_limit,
+            waiting=core.room.counts[tier],
+            queue_limit=core.settings.queue_limits.get(tier, core.settings.queue_limit),
             oldest_wait_ms=max(0, now_ms - oldest.get(tier, now_ms)),
         )
         for tier in reversed(Tier)
     ]
 
 
-def _lanes(core: SchedulerCore, waiting: list[Request]) -> list[pb.Status.LaneStatus]:
-    running = Counter(permit.lane for permit in core.permits.values())
-    queued = Counter(core.lane_for(request).name for request in waiting)
+def _lanes(core: SchedulerCore, waiting: list[Waiter]) -> list[pb.Status.LaneStatus]:
+    running = core.books.permits.lanes
+    queued = Counter(waiter.lane.name for waiter in waiting)
     known = {model.facts.lane for model in core.models.values()}
     return [
         pb.Status.LaneStatus(
             lane=name,
-            cost=core.lane_of(name).cost,
-            running=running[name],
+            cost=core.settings.lane_of(name).cost,
+            running=running.get(name, 0),
             waiting=queued[name],
+            held=core.books.holds.closed(name),
         )
         for name in sorted(known | running.keys() | queued.keys())
     ]
 
 
-def _wire(tier: Tier) -> common_pb2.Tier.ValueType:
-    return common_pb2.Tier.ValueType(tier.value)
+def _models(
+    shell: SchedulerShell, waiting: list[Waiter], now_ms: int
+) -> list[pb.Status.ModelStatus]:
+    core = shell.core
+    ranks = {
+        key: (rank, cost)
+        for rank, (key, cost) in enumerate(core.residency.order_of_eviction(now_ms), 1)
+    }
+    lines: dict[str, Counter[tuple[int, str]]] = {}
+    for waiter in waiting:
+        tier = min(waiter.rank, Tier.PAID)
+        lines.setdefault(waiter.model, Counter())[tier, waiter.client.key] += 1
+    return [
+        _model(core, core.models[key], lines.get(key, Counter()), ranks.get(key, (0, 0.0)), service)
+        for key, service in shell.hosts().items()
+        if key in core.models
+    ]
+
+
+def _model(
+    core: SchedulerCore,
+    model: Model,
+    lines: "Counter[tuple[int, str]]",
+    eviction: tuple[int, float],
+    service: str,
+) -> pb.Status.ModelStatus:
+    facts = model.facts
+    pinned = core.residency.rule(model.key).pinned or bool(model.pinned_by)
+    return pb.Status.ModelStatus(
+        model_key=facts.key,
+        state=models_pb2.ModelState.ValueType(facts.state.value),
+        resident_mib=facts.resident_mib,
+        peak_transient_mib=facts.peak_mib,
+        running=model.running,
+        waiting=[
+            pb.Status.Line(tier=_wire(tier), fairness_key=key, waiting=count)
+            for (tier, key), count in lines.most_common(_MOST_LINES)
+        ],
+        last_used_unix_ms=model.last_used_ms if model.used else 0,
+        instances=len(model.instances),
+        max_instances=facts.max_instances,
+        pinned=pinned,
+        leaving_for=model.wanted_by,
+        eviction_rank=eviction[0],
+        eviction_cost=eviction[1],
+        reload_ms=model.expected_load_ms,
+        service=service,
+        family=facts.family,
+        failure=facts.failure,
+        retry_at_unix_ms=facts.retry_at_ms,
+    )
+
+
+def _keys(core: SchedulerCore) -> list[pb.Status.KeyStatus]:
+    busy = [client for client in core.books.clients if client.active and client.key]
+    busy.sort(key=lambda client: (-client.running - client.waiting, client.key))
+    return [
+        pb.Status.KeyStatus(
+            fairness_key=client.key,
+            weight=client.weight,
+            virtual_ms=round(client.virtual_ms),
+            waiting=client.waiting,
+            running=client.running,
+        )
+        for client in busy[:_MOST_KEYS]
+    ]
+
+
+def _wire(tier: int) -> common_pb2.Tier.ValueType:
+    return common_pb2.Tier.ValueType(min(tier, Tier.PAID))

@@ -66,6 +66,7 @@ class Clients:
 
     def enter(self, now_ms: int, key: str) -> Client:
         """A request of the key begins to wait (or, after a restart, is found running)."""
+        self._forget_idle(now_ms)
         client = self._known.get(key)
         if client is None:
             weight = self._fairness.weights.get(key, self._fairness.default_weight)
@@ -74,7 +75,6 @@ class Clients:
                 self._note(next(iter(self._known.values())))
         elif client.active:
             return client
-        self._forget_idle(now_ms)
         self._idle.pop(key, None)
         client.virtual_ms = max(client.virtual_ms, self._floor_ms())
         self._note(client)

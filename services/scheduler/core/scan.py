@@ -90,7 +90,7 @@ class Scan:
         waiter.instance = None
         books.forget(now_ms, waiter)
         model, lane, facts = books.models[waiter.model], waiter.lane, instance.facts
-        model.last_used_ms = now_ms
+        model.last_used_ms, model.used = now_ms, True
         parent = books.permits.out.get(request.parent) if request.parent else None
         permit = Permit(
             request,

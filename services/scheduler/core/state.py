@@ -98,6 +98,8 @@ class Model:
     open: bool = False
     """An instance takes requests and has a free place."""
     last_used_ms: int = 0
+    used: bool = False
+    """Something has run on it since we know it."""
     reload_ms: int = 0
     """How long its last load took; 0: never seen."""
     reachable: bool = True

@@ -121,8 +121,9 @@ async def test_a_client_that_leaves_ends_its_run(house: House) -> None:
     writer.write(head.encode() + body)
     await house.peers.seen("run")
     writer.transport.abort()
+    await house.peers.seen("run over")
     await house.peers.seen("admit over")
-    assert house.peers.happened == ["admit", "run", "run over", "admit over"]
+    assert house.peers.happened[:2] == ["admit", "run"]
 
 
 async def test_runs_are_offered_where_models_are_simulated(house: House, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ sentence that tells nothing.
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -69,20 +69,38 @@ def _unary(inner: Any, service: str, method: str) -> Any:
 
 
 def _streaming(inner: Any, service: str, method: str) -> Any:
-    async def handle(
-        request: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[Any]:
+    # It writes by itself: a cancel that meets a generator's caller, grpc, in the middle of a write
+    # would end the call without any status, and leave its client waiting.
+    async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         with _Call(service, method, context) as call:
             responses = inner(request, context)
             try:
-                async for response in responses:
-                    yield response
-            except (Exception, asyncio.CancelledError) as error:
-                await call.abort(error)
+                while True:
+                    try:
+                        response = await anext(responses)
+                    except StopAsyncIteration:
+                        return
+                    except (Exception, asyncio.CancelledError) as error:
+                        await call.abort(error)
+                    try:
+                        await context.write(response)
+                    except asyncio.CancelledError as cancelled:
+                        await call.abort(await _made_of(cancelled, responses))
             finally:
                 await responses.aclose()
 
     return handle
+
+
+async def _made_of(cancelled: asyncio.CancelledError, responses: Any) -> BaseException:
+    """What the servicer makes of being cancelled: it may know the reason, and say so."""
+    try:
+        await responses.athrow(cancelled)
+    except StopAsyncIteration:
+        return cancelled
+    except (Exception, asyncio.CancelledError) as error:
+        return error
+    return cancelled
 
 
 class _Call:
@@ -108,8 +126,8 @@ class _Call:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is GeneratorExit:
-            self._code = grpc.StatusCode.CANCELLED
+        if kind is not None and self._code is grpc.StatusCode.OK:
+            self._code = grpc.StatusCode.CANCELLED  # the client has gone, or the server
         elapsed = time.monotonic() - self._began
         metrics.OPEN_CALLS.labels(*self._labels).dec()
         metrics.CALL_SECONDS.labels(*self._labels).observe(elapsed)

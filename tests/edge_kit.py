@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
+from cohabit.simulated.v1 import simulated_pb2, simulated_pb2_grpc
 from edge.app import open_app
 from edge.config import EdgeConfig
 from edge.server import HttpServer
@@ -36,8 +37,15 @@ def finish(said: str = "") -> llm_pb2.GenerateResponse:
     return llm_pb2.GenerateResponse(text=said, finish=end)
 
 
-class Peers(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageModelServiceServicer):
-    """A scheduler and an engine that do what the test says and remember what happened, in order."""
+class Peers(
+    scheduler_pb2_grpc.SchedulerServiceServicer,
+    llm_pb2_grpc.LanguageModelServiceServicer,
+    simulated_pb2_grpc.SimulatedServiceServicer,
+):
+    """A scheduler and an engine that do what the test says and remember what happened, in order.
+
+    The engine stands for the model services, too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.scheduler_address = f"unix:{folder}/s.sock"
@@ -45,9 +53,12 @@ class Peers(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
         self.happened: list[str] = []
         self.admits: list[pb.AdmitRequest] = []
         self.generates: list[llm_pb2.GenerateRequest] = []
+        self.counts: list[llm_pb2.CountTokensRequest] = []
+        self.runs: list[simulated_pb2.RunRequest] = []
         self.metadata: list[dict[str, Any]] = []
         self.admit: Script = self.grants
         self.generate: Script = self.says_hello
+        self.run: Script = self.pretends
         self.status = pb.Status(reconciled=True)
         self.models = [models_pb2.Model(key=MODEL, created_unix_ms=1_700_000_000_123, owner="hf")]
         self._changed = asyncio.Condition()
@@ -70,7 +81,12 @@ class Peers(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
     def granted(self) -> pb.AdmitResponse:
         return pb.AdmitResponse(
             granted=pb.AdmitResponse.Granted(
-                permit_id="p1", address=self.engine_address, model_key="smol-a"
+                permit_id="p1",
+                address=self.engine_address,
+                model_key="smol-a",
+                queue_wait_ms=7,
+                transient_lease_id="l1",
+                transient_mib=90,
             )
         )
 
@@ -126,6 +142,26 @@ class Peers(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
         finally:
             await self.note("generate over")
 
+    async def CountTokens(self, request: Any, _context: Any) -> llm_pb2.CountTokensResponse:
+        self.counts.append(request)
+        return llm_pb2.CountTokensResponse(tokens=42, context_tokens=4096)
+
+    async def pretends(self, request: Any, _context: Any) -> AsyncIterator[Any]:
+        yield simulated_pb2.RunResponse(progress=0.5)
+        done = simulated_pb2.RunResponse.Done(
+            model=request.model, ran_ms=20, transient_mib=request.transient_mib
+        )
+        yield simulated_pb2.RunResponse(done=done)
+
+    async def Run(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.runs.append(request)
+        await self.note("run")
+        try:
+            async for event in self.run(request, context):
+                yield event
+        finally:
+            await self.note("run over")
+
     @asynccontextmanager
     async def scheduler(self) -> AsyncIterator[Server]:
         server = Server(("cohabit.scheduler.v1.SchedulerService",), drain_s=0)
@@ -140,6 +176,7 @@ class Peers(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
     async def engine(self) -> AsyncIterator[Server]:
         server = Server(("cohabit.llm.v1.LanguageModelService",), drain_s=0)
         llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(self, server.grpc)
+        simulated_pb2_grpc.add_SimulatedServiceServicer_to_server(self, server.grpc)
         await server.start(self.engine_address)
         try:
             yield server
@@ -174,13 +211,16 @@ def edge_config(**changes: Any) -> EdgeConfig:
 
 
 @asynccontextmanager
-async def opened(folder: Path, **changes: Any) -> AsyncIterator[House]:
+async def opened(
+    folder: Path, services: Sequence[str] = ("llm",), **changes: Any
+) -> AsyncIterator[House]:
     config = edge_config(**changes)
     peers = Peers(folder)  # type: ignore[abstract]
     async with AsyncExitStack() as stack:
         scheduler = await stack.enter_async_context(peers.scheduler())
         engine = await stack.enter_async_context(peers.engine())
-        app = await stack.enter_async_context(open_app(config, peers.scheduler_address, {}))
+        addresses = dict.fromkeys(services, peers.engine_address)
+        app = await stack.enter_async_context(open_app(config, peers.scheduler_address, addresses))
         server = HttpServer(app, *config.address, config.drain_s)
         host, port = await server.start()
         stack.push_async_callback(server.stop)

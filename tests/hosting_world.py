@@ -29,6 +29,7 @@ from hosting.host import ModelHost
 from hosting.hosted import Hosted
 from hosting.leases import LeaseBook
 from hosting.servicer import ModelServicer
+from hosting.tenancy import Tenancy
 from hosting.values import EngineHome, Kind, ModelSpec
 
 DEADLINE_S = 15.0
@@ -70,6 +71,13 @@ def engine_pids(parent: int | None = None) -> set[int]:
             if "tests.toy_engine" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
                 found.add(child.pid)
     return found
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def kill_engine() -> None:
@@ -157,6 +165,15 @@ class World:
         """What runs on the instances, as the service knows it."""
         return set().union(*(one.permits for one in self.toy.tenancies))
 
+    def tenancy(self, instance: pb.Instance) -> Tenancy:
+        (found,) = self.toy.named(instance.instance_id)
+        return found
+
+    def pid(self, instance: pb.Instance) -> int:
+        engine = self.tenancy(instance).engine
+        assert engine is not None
+        return engine.process.process.pid
+
     def model(self, key: str = "toy") -> pb.Model:
         return next(model for model in self.host.messages() if model.key == key)
 
@@ -164,23 +181,30 @@ class World:
         return list(self.run_dir.glob("engine-*"))
 
     @asynccontextmanager
-    async def generating(
-        self, instance: pb.Instance, prompt: str, permit: str = ""
-    ) -> AsyncIterator[Any]:
-        """A call at the engine, begun; under the permit named like the prompt unless told."""
+    async def calling(self, instance: pb.Instance, prompt: str, permit: str) -> AsyncIterator[Any]:
+        """A call at the engine."""
         async with open_channel(instance.address) as channel:
             stub: llm_pb2_grpc.LanguageModelServiceAsyncStub = (
                 llm_pb2_grpc.LanguageModelServiceStub(channel)
             )
-            metadata = call_metadata(permit or f"permit-{prompt}")
-            call = stub.Generate(llm_pb2.GenerateRequest(prompt=prompt), metadata=metadata)
+            call = stub.Generate(
+                llm_pb2.GenerateRequest(prompt=prompt), metadata=call_metadata(permit)
+            )
             try:
-                first = await asyncio.wait_for(call.read(), DEADLINE_S)
-                assert isinstance(first, llm_pb2.GenerateResponse)
-                assert first.text == prompt
                 yield call
             finally:
                 call.cancel()
+
+    @asynccontextmanager
+    async def generating(
+        self, instance: pb.Instance, prompt: str, permit: str = ""
+    ) -> AsyncIterator[Any]:
+        """A call at the engine, begun; under the permit named like the prompt unless told."""
+        async with self.calling(instance, prompt, permit or f"permit-{prompt}") as call:
+            first = await asyncio.wait_for(call.read(), DEADLINE_S)
+            assert isinstance(first, llm_pb2.GenerateResponse)
+            assert first.text == prompt
+            yield call
 
 
 @asynccontextmanager

@@ -2,10 +2,12 @@
 
 `engine` keys: `steps` and `step_ms` (a load with progress), `fail` (a Reason), `exit` (a status),
 `kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error,
-and one in the log), `resident_mib` (what it claims to hold; 100 unless told).
+and one in the log), `resident_mib` (what it claims to hold; 100 unless told),
+`fails_with_file` and `slow_with_file` (a load fails, or takes for ever, while the file is there).
 Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "burst" says more than a
-watcher may have waiting, so that the end of its permit goes unheard, and "take LEASE MIB" runs
-until it is cancelled, claims so much transient memory, and names the lease for it.
+watcher may have waiting, so that the end of its permit goes unheard, "flood" never ends, and
+"take LEASE MIB" runs until it is cancelled, claims so much transient memory, and names the lease
+for it.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -46,6 +49,8 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
                 yield llm_pb2.GenerateResponse(text=request.prompt)
                 if word in ("hold", "take"):
                     await asyncio.Event().wait()
+                while word == "flood":
+                    yield llm_pb2.GenerateResponse(text="x" * 10_000)
                 if word == "burst":
                     for _ in range(5000):
                         self._process.report_progress(1.0)
@@ -90,6 +95,11 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     for done in range(steps):
         process.report_progress(done / steps)
         await asyncio.sleep(engine.get("step_ms", 0) / 1000)
+    while _is_there(engine.get("slow_with_file")):
+        process.report_progress(0.5)
+        await asyncio.sleep(0.02)
+    if _is_there(engine.get("fails_with_file")):
+        raise Fault(Reason.MODEL_FAILED, "The toy found its file.")
     if engine.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     if "exit" in engine:
@@ -100,6 +110,10 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
         places=int(engine.get("places", 2)),
         capabilities=models_pb2.Capabilities(context_tokens=77, input_modalities=["text"]),
     )
+
+
+def _is_there(path: str | None) -> bool:
+    return path is not None and Path(path).exists()
 
 
 if __name__ == "__main__":

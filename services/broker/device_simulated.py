@@ -13,6 +13,7 @@ see one, let an engine use more than it was granted.
 """
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,11 +55,12 @@ class SimulatedDevice:
         """Make the card. Raises CardError."""
         card.create(capacity_mib)
         self._card, self._visits, self._began_ms = card, tuple(visits), began_ms
-        self._held: Counter[str] = Counter()
         self._last = DeviceReading(capacity_mib, capacity_mib)
 
     async def read(self, now_ms: int, promised_mib: int) -> DeviceReading:
         """Let the foreign tenants act, then see what is free."""
+        if now_ms < self._last.retry_at_unix_ms:
+            return self._last
         total_mib = self._last.total_mib
         try:
             used_mib = await asyncio.to_thread(self._used, now_ms, promised_mib)
@@ -78,18 +80,19 @@ class SimulatedDevice:
         return tuple(ProcessUse(each.pid, each.mib, each.name) for each in held)
 
     def _used(self, now_ms: int, promised_mib: int) -> int:
-        wishes = Counter({visit.name: 0 for visit in self._visits})
-        for visit in self._visits:
-            if visit.lasts_at(now_ms - self._began_ms):
-                wishes[visit.name] += visit.mib
-        for name, mib in wishes.items():
-            self._move(name, mib, promised_mib)
+        own = os.getpid()
+        held = Counter({use.name: use.mib for use in self._card.used_by() if use.pid == own})
+        for name, mib in self._wishes(now_ms - self._began_ms).items():
+            if mib < held[name]:
+                self._card.allocate(name, mib)
+            elif mib > held[name]:
+                self._card.take(name, mib, leave_mib=promised_mib)
         return self._card.used_mib()
 
-    def _move(self, name: str, mib: int, promised_mib: int) -> None:
-        """Bring one tenant nearer to its wish."""
-        if mib < self._held[name]:
-            self._card.allocate(_OWNER + name, mib)
-            self._held[name] = mib
-        elif mib > self._held[name]:
-            self._held[name] = self._card.take(_OWNER + name, mib, leave_mib=promised_mib)
+    def _wishes(self, elapsed_ms: int) -> Counter[str]:
+        """What every tenant of the script wants now, by the name it has on the card."""
+        wishes = Counter({_OWNER + visit.name: 0 for visit in self._visits})
+        for visit in self._visits:
+            if visit.lasts_at(elapsed_ms):
+                wishes[_OWNER + visit.name] += visit.mib
+        return wishes

@@ -101,20 +101,24 @@ def _library() -> Iterator[None]:
 
 
 def _cards_at(index: int) -> list[Card]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    mode = _optional(lambda: pynvml.nvmlDeviceGetMigMode(handle))
-    if mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-        most = _optional(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0
-        found = [Card(index, instance) for instance in range(most)]
-        return [card for card in found if _optional(partial(_handle, card))]
     try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        mode = _optional(lambda: pynvml.nvmlDeviceGetMigMode(handle))
+        if mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+            return _instances_of(index, handle)
         pynvml.nvmlDeviceGetMemoryInfo(handle)
-    except pynvml.NVMLError_NotSupported:
-        log.get().warning("card does not tell its memory, not lent from", device=f"gpu{index}")
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission) as error:
+        log.get().warning("card not lent from", device=f"gpu{index}", error=str(error))
         return []
     except pynvml.NVMLError:  # lost for now, yet there
         pass
     return [Card(index)]
+
+
+def _instances_of(index: int, handle: Any) -> list[Card]:
+    most = _optional(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0
+    found = [Card(index, instance) for instance in range(most)]
+    return [card for card in found if _optional(partial(_handle, card))]
 
 
 def _handle(card: Card) -> Any:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from cohabit.broker.v1 import broker_pb2 as pb
 from cohabit.broker.v1 import broker_pb2_grpc as rpc
 from cohabit.common.v1 import common_pb2
 from services.broker.config import BrokerConfig
-from services.broker.device_simulated import SimulatedDevice
+from services.broker.device_simulated import SimulatedDevice, Visit
 from services.broker.journal import Journal
 from services.broker.servicer import BrokerServicer
 from services.broker.shell import Shell
@@ -46,12 +46,17 @@ def card_in(run_dir: Path) -> SimulatedCard:
 
 
 @asynccontextmanager
-async def broker(tmp_path: Path, **config: Any) -> AsyncIterator["Stub"]:
+async def broker(
+    tmp_path: Path,
+    visits: Sequence[Visit] = (),
+    clock: Callable[[], int] | None = None,
+    **config: Any,
+) -> AsyncIterator["Stub"]:
     own = BrokerConfig.model_validate(
         {"device": "simulated", "capacity_mib": 1000, "floor_mib": FLOORS} | config
     )
-    device = SimulatedDevice(card_in(tmp_path), 1000, [], began_ms=0)
-    shell = Shell(own, [device], Journal(tmp_path / "state"))
+    device = SimulatedDevice(card_in(tmp_path), 1000, visits, began_ms=0)
+    shell = Shell(own, [device], Journal(tmp_path / "state"), clock=clock)
     shell.start()
     warmer = Warmer(tmp_path / "models", own.warm_floor_of)
     server = Server([service_name(pb, "BrokerService")], drain_s=1.0)
@@ -148,6 +153,29 @@ async def test_a_lease_leaves_what_it_was_told_to(tmp_path: Path) -> None:
         ever = (await stub.AcquireLease(ask(500, leave_mib=491))).denial
         assert ever.reason == "never_fits"
         assert "500 MiB, with 491 MiB left over, can never be lent" in ever.message
+
+
+async def test_a_foreign_tenant_takes_what_is_free_and_leaves_what_is_promised(
+    tmp_path: Path,
+) -> None:
+    now = 0
+    visits = [Visit("desktop", 200, 0, None), Visit("game", 5000, 1000, 3000)]
+    async with broker(tmp_path, visits, lambda: now) as stub:
+        lease = (await stub.AcquireLease(ask(300))).lease
+        now = 1000
+        assert (await stub.AcquireLease(ask(1))).denial.reason == "no_headroom"
+        (device,) = (await stub.GetDeviceMemory(pb.GetDeviceMemoryRequest())).devices
+        assert (device.foreign_mib, device.free_mib, device.unmaterialised_mib) == (700, 300, 300)
+        assert [(x.name, x.used_mib) for x in device.processes] == [
+            ("foreign/game", 500),
+            ("foreign/desktop", 200),
+        ]
+        card = card_in(tmp_path)
+        card.allocate("llm/m", lease.granted_mib)  # what was lent is there
+        now = 3000
+        (device,) = (await stub.GetDeviceMemory(pb.GetDeviceMemoryRequest())).devices
+        assert (device.free_mib, card.out_of_memory_count) == (500, 0)
+        card.free("llm/m")
 
 
 async def test_a_card_that_is_gone_is_unreachable(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import psutil
 import pytest
 
 from chassis.errors import Fault, Reason
@@ -16,7 +15,7 @@ from chassis.process import child_env
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting import servicer as hosting_servicer
-from tests.hosting_world import DEADLINE_S, drained, engine_pids, refusal, until, world
+from tests.hosting_world import DEADLINE_S, drained, engine_pids, refusal, runs, until, world
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,41 +79,6 @@ async def test_a_load_needs_a_lease_that_lives(tmp_path: Path) -> None:
         assert w.model().state == pb.MODEL_STATE_COLD
 
 
-async def test_unload_waits_for_what_runs_or_leaves_it(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        instance = await w.ready()
-        async with w.generating(instance, "hold") as call:
-            await until(lambda: w.model().instances[0].running_permit_ids, "the permit is known")
-            assert list(w.model().instances[0].running_permit_ids) == ["permit-hold"]
-            fault = await refusal(w.unload(drain_ms=50))
-            assert fault.reason is Reason.MODEL_BUSY
-            assert w.model().state == pb.MODEL_STATE_READY
-
-            leaving = asyncio.create_task(w.unload())
-            await until(lambda: w.model().state == pb.MODEL_STATE_DRAINING, "it drains")
-            refused = await refusal(drained(w.load(await w.lease())))
-            assert refused.reason is Reason.MODEL_BUSY
-            call.cancel()
-            assert (await leaving).state == pb.MODEL_STATE_COLD
-        assert not engine_pids()
-
-
-async def test_a_drain_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        instance = await w.ready()
-        async with w.generating(instance, "hold"):
-            await until(lambda: w.permits, "the permit is known")
-            call = w.models.UnloadModel(pb.UnloadModelRequest(key="toy"))
-            await until(lambda: w.model().state == pb.MODEL_STATE_DRAINING, "it drains")
-            other = asyncio.create_task(w.unload(drain_ms=300))
-            await until(lambda: w.toy.tenancies[0].drainers == 2, "both wait")
-            call.cancel()
-            await until(lambda: w.toy.tenancies[0].drainers == 1, "one waits")
-            assert w.model().state == pb.MODEL_STATE_DRAINING
-            assert (await refusal(other)).reason is Reason.MODEL_BUSY
-            assert w.model().state == pb.MODEL_STATE_READY
-
-
 async def test_an_end_that_went_unheard_is_noticed_by_the_next_watch(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         instance = await w.ready()
@@ -131,18 +95,6 @@ async def test_an_end_that_went_unheard_is_noticed_by_the_next_watch(tmp_path: P
         assert phases == [pb.PermitChange.PHASE_STARTED, pb.PermitChange.PHASE_ENDED]
         assert not w.model().instances[0].running_permit_ids
         assert w.model().state == pb.MODEL_STATE_READY
-
-
-async def test_force_ends_what_runs(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        async with w.generating(await w.ready(), "hold") as call:
-            await until(lambda: w.permits, "the permit is known")
-            gone = await w.unload(drain_ms=1, force=True)
-            assert gone.state == pb.MODEL_STATE_COLD
-            assert (engine_pids(), await w.listed()) == (set(), [])
-            fault = await refusal(drained(call))
-            assert (fault.reason, fault.retry_after_s) == (Reason.MODEL_EVICTED, 1.0)
-        assert not w.permits
 
 
 async def test_cancelling_the_load_gives_it_up(tmp_path: Path) -> None:
@@ -339,11 +291,4 @@ async def test_engines_die_with_their_parent(tmp_path: Path) -> None:
     finally:
         parent.kill()
         await parent.wait()
-    await until(lambda: not _runs(engine), "the engine is gone")
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    await until(lambda: not runs(engine), "the engine is gone")

@@ -131,7 +131,14 @@ def configuration(folder: Path, port: int, **sections: dict[str, object]) -> Pat
 def running(folder: Path, **sections: dict[str, object]) -> Iterator[House]:
     """`cohabit up` until the end of the block; fails if anything outlives it."""
     port = free_port()
-    path = configuration(folder, port, **sections)
+    with started(configuration(folder, port, **sections), port) as house:
+        yield house
+
+
+@contextmanager
+def started(path: Path, port: int) -> Iterator[House]:
+    """As `running`, with a configuration that stands; its `run_dir` is `run`."""
+    folder = path.parent
     log = folder / "house.log"
     with log.open("wb") as out:
         launcher = subprocess.Popen(

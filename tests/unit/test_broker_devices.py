@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,35 @@ async def test_a_cancelled_reader_leaves_no_second_call() -> None:
     with pytest.raises(TimeoutError):
         await caller.call(slow)
     may_end.set()
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (pynvml.NVML_ERROR_GPU_IS_LOST, [Card(0), Card(1)]),  # it may come back
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, [Card(1)]),
+        (pynvml.NVML_ERROR_NO_PERMISSION, [Card(1)]),
+    ],
+)
+@pytest.mark.parametrize("fails", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMemoryInfo"])
+async def test_a_card_that_does_not_answer_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, code: int, found: list[Card], fails: str
+) -> None:
+    def ask(name: str, index: int) -> int:
+        if name == fails and index == 0:
+            raise pynvml.NVMLError(code)
+        return index
+
+    def no_mig(handle: int) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name in ("nvmlInit", "nvmlShutdown"):
+        monkeypatch.setattr(pynvml, name, lambda: None)
+    for name in ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMemoryInfo"):
+        monkeypatch.setattr(pynvml, name, partial(ask, name))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", no_mig)
+    assert await cards(5.0) == found
 
 
 async def test_no_driver_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:

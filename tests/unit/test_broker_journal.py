@@ -99,6 +99,22 @@ def test_replay_restores_the_ledger(tmp_path: Path) -> None:
     assert ledger.repeated("llm/m", "r", 31_999) is not None
 
 
+def test_a_lowered_grant_stays_lowered(tmp_path: Path) -> None:
+    written(tmp_path, [*HISTORY[:3], Renewed(2500, "a", 40, 32_500, 60)])
+    ledger = Ledger(8)
+    for entry in reopened(tmp_path):
+        ledger.replay(entry)
+    assert ledger.get("a").granted_mib == 60
+
+
+def test_a_journal_of_the_time_when_grants_could_not_be_lowered_is_read(tmp_path: Path) -> None:
+    written(tmp_path, HISTORY[:1])
+    line = b'{"renew":{"at_unix_ms":2000,"lease_id":"a","materialised_mib":40,'
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(line + b'"expires_unix_ms":32000}}\n')
+    assert reopened(tmp_path) == [HISTORY[0], HISTORY[2]]
+
+
 def test_replay_drops_what_ran_out_while_the_broker_lived(tmp_path: Path) -> None:
     later = Granted(31_000, replace(LEASE, lease_id="c", request_id="", expires_unix_ms=61_000))
     written(tmp_path, [HISTORY[0], later])

@@ -153,6 +153,34 @@ async def test_a_restart_gives_holders_time_to_be_heard(tmp_path: Path) -> None:
         assert await shell.leases("", "") == []
 
 
+async def test_pressure_is_for_those_who_watch_and_for_wishes_that_may_yet_be_met(
+    tmp_path: Path,
+) -> None:
+    low = replace(WISH, tier=Tier.FREE, preferred_mib=1200, minimum_mib=1200)
+    async with running(tmp_path, GatedDevice()) as shell:
+        with shell.watchers.watch("matte/") as other, shell.watchers.watch("llm/") as box:
+            lease = await shell.acquire(low)
+            assert isinstance(lease, Lease)
+            await shell.acquire(replace(WISH, preferred_mib=2000, minimum_mib=2000))  # never
+            await shell.acquire(low)  # of the same tier
+            await shell.acquire(replace(WISH, leave_mib=100))
+            shell.watchers.close()
+            told = await box.next()
+            assert told is not None
+            assert (told.lease_id, told.shrink_mib) == (lease.lease_id, 200 - (1280 - 1200 - 10))
+            assert (await box.next(), await other.next()) == (None, None)
+
+
+async def test_a_lowered_grant_outlives_the_broker(tmp_path: Path) -> None:
+    async with running(tmp_path, GatedDevice()) as shell:
+        lease = await shell.acquire(WISH)
+        assert isinstance(lease, Lease)
+        assert (await shell.renew(lease.lease_id, 10, 0, shrink_to_mib=40)).granted_mib == 40
+    async with running(tmp_path, GatedDevice()) as shell:
+        (kept,) = await shell.leases("", "")
+        assert (kept.granted_mib, kept.materialised_mib) == (40, 10)
+
+
 async def test_metrics_follow_the_ledger(tmp_path: Path) -> None:
     def value(name: str, **labels: str) -> float:
         return REGISTRY.get_sample_value(f"cohabit_broker_{name}", labels) or 0.0

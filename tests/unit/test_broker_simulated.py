@@ -81,4 +81,13 @@ async def test_a_card_that_is_gone_is_unreachable_and_not_full(tmp_path: Path, h
     assert lost.retry_at_unix_ms == 7000
     assert await sim.processes() == ()
     card.create(1000)
+    assert not (await sim.read(6999, 0)).reachable
     assert (await sim.read(7000, 0)).reachable
+
+
+async def test_tenants_come_back_to_a_card_that_was_made_anew(tmp_path: Path) -> None:
+    sim, card = device(tmp_path, Visit("desktop", 100, 0, None))
+    assert await free(sim, 0) == 900
+    (tmp_path / "sim0.card").unlink()
+    card.create(1000)
+    assert await free(sim, 1) == 900

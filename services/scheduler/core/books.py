@@ -55,6 +55,11 @@ class Books:
         if (model := self.models.get(waiter.model)) is not None:
             model.vacate(instance.facts.instance_id)
 
+    def stand_again(self, waiter: Waiter) -> None:
+        """Its memory was not to be had: back to its place in line."""
+        self.set_back(waiter)
+        self.room.stand(waiter)
+
     def refuse(
         self,
         now_ms: int,

@@ -39,5 +39,5 @@ class Holds:
         """Every hold: lane, holder, expiry."""
         return [(lane, who, at) for lane, held in self._lanes.items() for who, at in held.items()]
 
-    def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
+    def __bool__(self) -> bool:
+        return bool(self._lanes)

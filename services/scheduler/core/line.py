@@ -36,7 +36,6 @@ class Waiter:
         request: "Request",
         model: str,
         rank: int,
-        order: Order,
         lane: "Lane",
         cost: int,
         client: "Client",
@@ -46,7 +45,7 @@ class Waiter:
         """The key that will serve it: a twin of what was asked for, perhaps."""
         self.rank = rank
         """Its tier, after any promotion; above all tiers for a call on a permit holder's behalf."""
-        self.order = order
+        self.order: Order = (0, 0)
         self.lane = lane
         self.cost = cost
         self.client = client

@@ -5,7 +5,7 @@ Finding the next one costs O(models that are waited for + log n); so does enteri
 
 from collections.abc import Iterator
 
-from services.scheduler.core.line import Line, Order, Waiter
+from services.scheduler.core.line import Line, Waiter
 from services.scheduler.core.settings import Fairness
 from services.scheduler.core.values import Tier
 
@@ -65,11 +65,6 @@ class WaitingRoom:
         """The waiter of that name, if it waits."""
         return self._by_name.get(name)
 
-    def heard(self, arrived_ms: int) -> Order:
-        """The place in the order of a request that first arrived then."""
-        self._heard += 1
-        return (arrived_ms, self._heard)
-
     def ahead(self, rank: int) -> int:
         """How many wait at `rank` and above: what a newcomer finds before it."""
         return sum(self.counts[rank:])
@@ -87,7 +82,9 @@ class WaitingRoom:
         return set(self._by_model)
 
     def add(self, waiter: Waiter) -> None:
-        """Let a request wait."""
+        """Let a request wait, in the place that its first arrival gives."""
+        self._heard += 1
+        waiter.order = (waiter.request.arrived_ms, self._heard)
         name, model = waiter.request.permit_id, waiter.model
         self._by_name[name] = waiter
         line = self._by_model.get(model)
@@ -122,6 +119,14 @@ class WaitingRoom:
         waiter.waits = False
         if waiter.line is not None:
             self.step_aside(waiter)
+
+    def count_in_flight(self, model: str, key: str, by: int) -> None:
+        """A request of the key begins or ends to run on the model."""
+        count = self.inflight.get((model, key), 0) + by
+        if count:
+            self.inflight[model, key] = count
+        else:
+            del self.inflight[model, key]
 
     def stand(self, waiter: Waiter) -> None:
         """Stand in line, at the place that the order of arrival gives."""

@@ -96,12 +96,6 @@ class Residency:
         free.sort(key=lambda r: (r.weight, -r.idle_ms, r.key))
         return [(r.key, r.eviction_cost * r.lateness * r.reload_ms / 1_000) for r in free]
 
-    def unused_since(self, now_ms: int, model: Model) -> int:
-        """How long nothing has run on it, or been waiting for it; 0 while something does."""
-        if model.running or self._books.room.waiting_for(model.key):
-            return 0
-        return now_ms - model.last_used_ms
-
     def rule(self, key: str) -> ModelRule:
         """What is configured about a model."""
         return self._books.settings.rules.get(key, _NO_RULE)
@@ -247,17 +241,20 @@ class Residency:
             return self._bar_of_load(model, need)
         if model.pinned_by and not self._pin_yields(model, need):
             return "was loaded for a request that still waits"  # 0e
-        if need.rank == Tier.BACKGROUND:
-            quiet_ms = self._books.settings.background_quiet_ms
-            if model.running or now_ms < model.last_used_ms + quiet_ms:
-                return f"was used in the last {quiet_ms / 1_000:g} s, too lately for background"
-        if busy_too:
-            return ""
+        if need.rank == Tier.BACKGROUND and self._too_lately(now_ms, model):
+            return "was used too lately for the background"  # 0d
+        return "" if busy_too else self._bar_of_use(now_ms, model, need)
+
+    def _bar_of_use(self, now_ms: int, model: Model, need: Need) -> str:
         if model.running:
             return f"runs {model.running}"
         if not self._idle(now_ms, model, need):
             return "has just been used, or requests wait that it may take first"
         return ""
+
+    def _too_lately(self, now_ms: int, model: Model) -> bool:
+        quiet_ms = self._books.settings.background_quiet_ms
+        return model.running > 0 or now_ms < model.last_used_ms + quiet_ms
 
     def _pin_yields(self, model: Model, need: Need) -> bool:
         """Its waiter lacks memory itself and is the less urgent: both would wait for ever."""

@@ -5,7 +5,6 @@ from collections import OrderedDict, deque
 
 _REMEMBERED = 64
 """Runs of one lane and model."""
-_GUESS_MS = 1_000.0
 _MOST = 1_024
 """Pairs of lane and model; those used least lately are forgotten."""
 
@@ -49,9 +48,10 @@ class Runs:
         sample.add(ran_ms)
 
     def mean_ms(self, lane: str, model: str) -> float:
-        """The mean of the last 64; a second when nothing is known."""
+        """The mean of the last 64; 0 when nothing is known: a guess above what was ever served
+        would be held against others."""
         sample = self._samples.get((lane, model))
-        return sample.total_ms / len(sample.by_time) if sample is not None else _GUESS_MS
+        return sample.total_ms / len(sample.by_time) if sample is not None else 0.0
 
     def p90_ms(self, lane: str, model: str) -> int | None:
         """Nine in ten of the last 64 were no longer than this; None when nothing is known."""

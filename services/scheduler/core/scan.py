@@ -91,20 +91,11 @@ class Scan:
         books.forget(now_ms, waiter)
         model, lane, facts = books.models[waiter.model], waiter.lane, instance.facts
         model.last_used_ms, model.used = now_ms, True
-        parent = books.permits.out.get(request.parent) if request.parent else None
-        permit = Permit(
-            request,
-            waiter.model,
-            waiter.runs_as,
-            waiter.cost,
-            lane.name,
-            waiter.client,
-            facts.address,
-            facts.instance_id,
-            now_ms,
-            lane.max_run_ms,
-            parent=parent,
-        )
+        permit = Permit(request, waiter.model, waiter.runs_as, waiter.cost, lane, waiter.client)
+        permit.granted_ms = now_ms
+        permit.instance_id, permit.address = facts.instance_id, facts.address
+        if request.parent:
+            permit.parent = books.permits.out.get(request.parent)
         books.permits.hold(permit)
         self._charge(permit)
         soon_ms = now_ms + min(books.settings.use_within_ms, lane.max_run_ms)
@@ -209,8 +200,7 @@ class Scan:
         books, client = self._books, permit.client
         client.running += 1
         if books.settings.fairness.soft_inflight:
-            place = (permit.model, client.key)
-            books.room.inflight[place] = books.room.inflight.get(place, 0) + 1
+            books.room.count_in_flight(permit.model, client.key, 1)
         permit.charged_ms = permit.cost * books.runs.mean_ms(permit.lane, permit.model)
         books.clients.charge(client, permit.charged_ms)
 

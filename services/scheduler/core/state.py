@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from services.scheduler.core.line import Order
-from services.scheduler.core.values import InstanceFacts, ModelFacts, Request, State
+from services.scheduler.core.values import InstanceFacts, Lane, ModelFacts, Request, State
 
 if TYPE_CHECKING:
     from services.scheduler.core.clients import Client
@@ -15,36 +15,61 @@ _GUESS_MS = 2_000
 """… after this."""
 
 
-@dataclass(slots=True, eq=False)
 class Permit:
     """A granted permit."""
 
-    request: Request
-    model: str
-    rank: int
-    cost: int
-    lane: str
-    client: "Client"
-    address: str
-    instance_id: str
-    granted_ms: int
-    max_run_ms: int
-    charged_ms: float = 0.0
-    """Permit-milliseconds that its key has been charged for it already."""
-    lease_id: str = ""
-    lease_mib: int = 0
-    parent: "Permit | None" = None
-    children: "set[Permit] | None" = None
-    """Permits out on its behalf; None: there were none."""
-    seen: bool = False
-    """Its engine has taken the request in."""
-    engine_over: bool = False
-    stream_closed: bool = False
-    adopted: bool = False
-    """Learnt from an engine after a restart: it has no stream here."""
-    asked: bool = False
-    """Its engine has been asked to end it."""
-    over: bool = False
+    __slots__ = (
+        "address",
+        "adopted",
+        "asked",
+        "charged_ms",
+        "children",
+        "client",
+        "cost",
+        "engine_over",
+        "granted_ms",
+        "instance_id",
+        "lane",
+        "lease_id",
+        "lease_mib",
+        "max_run_ms",
+        "model",
+        "over",
+        "parent",
+        "rank",
+        "request",
+        "seen",
+        "stream_closed",
+    )
+
+    def __init__(
+        self, request: Request, model: str, rank: int, cost: int, lane: Lane, client: "Client"
+    ) -> None:
+        self.request = request
+        self.model = model
+        self.rank = rank
+        """The tier that its run counts in."""
+        self.cost = cost
+        self.lane = lane.name
+        self.max_run_ms = lane.max_run_ms
+        self.client = client
+        self.address = self.instance_id = ""
+        self.granted_ms = 0
+        self.charged_ms = 0.0
+        """Permit-milliseconds that its key has been charged for it already."""
+        self.lease_id = ""
+        self.lease_mib = 0
+        self.parent: Permit | None = None
+        self.children: set[Permit] | None = None
+        """Permits out on its behalf; None: there were none."""
+        self.seen = False
+        """Its engine has taken the request in."""
+        self.engine_over = self.stream_closed = False
+        self.adopted = False
+        """Learnt from an engine after a restart: it has no stream here."""
+        self.asked = False
+        """Its engine has been asked to end it."""
+        self.over = False
 
     @property
     def name(self) -> str:
@@ -198,6 +223,15 @@ class Model:
         self.running += 1
         if instance.free <= 0:
             self.refresh()
+
+    def found_running(self, instance_id: str) -> str:
+        """Something runs on an instance that we did not grant; the instance's address."""
+        self.running += 1
+        instance = self.instances.get(instance_id)
+        if instance is not None:
+            instance.running += 1
+        self.refresh()
+        return instance.facts.address if instance is not None else ""
 
     def vacate(self, instance_id: str) -> None:
         """A place is free again."""

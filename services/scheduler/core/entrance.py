@@ -1,0 +1,109 @@
+"""Who may wait, for which model, and in which place. Pure. Rules 0f, 1, 3 and 5 of `scheduler`."""
+
+from services.scheduler.core import twins
+from services.scheduler.core.alarms import Alarm
+from services.scheduler.core.books import Books
+from services.scheduler.core.line import Waiter
+from services.scheduler.core.queue import CHILD
+from services.scheduler.core.scan import Scan
+from services.scheduler.core.state import Model
+from services.scheduler.core.values import Cause, Effect, Lane, Refuse, Request, Tier
+
+RETRY_AFTER_MS = 1_000
+
+
+class Entrance:
+    """Lets requests in, or says why not."""
+
+    def __init__(self, books: Books, scan: Scan) -> None:
+        self._books = books
+        self._scan = scan
+        settings = books.settings
+        limits = settings.queue_limits
+        self._limits = [0, *(limits.get(tier, settings.queue_limit) for tier in Tier)]
+        """Requests that may wait, by rank."""
+
+    def model_of(self, request: Request) -> Model | None:
+        """The model that is to serve it, a twin perhaps; None while none of that name is known."""
+        books = self._books
+        model = books.models.get(request.model)
+        if model is not None:
+            return model
+        members = [m for m in books.models.values() if m.facts.family == request.model]
+        return twins.choose(members, request.tokens) if members else None  # 5
+
+    def lane_of(self, request: Request, model: Model | None) -> Lane:
+        """The lane that it is charged to."""
+        name = request.lane or (model.facts.lane if model is not None else "")
+        return self._books.settings.lane_of(name)
+
+    def refusal(
+        self, now_ms: int, request: Request, model: Model | None, rank: int
+    ) -> Refuse | None:
+        """Why it may not wait; None: it may."""
+        name = request.permit_id
+        if model is not None and (wait_ms := model.cooling_ms(now_ms)):
+            return Refuse(name, Cause.MODEL_FAILED, model.facts.failure, wait_ms)  # 3
+        if request.parent:
+            known = request.parent in self._books.permits.out
+            return None if known else Refuse(name, Cause.PARENT_OVER)  # 0f
+        full = self._full(request, model.key if model is not None else request.model, rank)
+        if full is not None:
+            cause, limit = full
+            return Refuse(name, cause, f"{limit}", RETRY_AFTER_MS)
+        if request.try_acquire and rank <= self._scan.stopped_at:
+            return Refuse(name, Cause.SATURATED, "", RETRY_AFTER_MS)  # 1
+        return None
+
+    def enter(self, now_ms: int, request: Request, key: str, lane: Lane, rank: int) -> Waiter:
+        """Let it wait for the model `key`."""
+        books = self._books
+        cost = lane.cost
+        if request.parent:
+            rank, cost = CHILD, 0
+        elif request.load_only:
+            cost = 0
+        elif cost > books.permits.total:
+            cost = books.permits.total
+        client = books.clients.enter(now_ms, request.key)
+        waiter = Waiter(request, key, rank, lane, cost, client)
+        books.room.add(waiter)
+        if request.load_only:
+            books.loads.setdefault(key, {})[request.permit_id] = waiter
+        books.alarms.set(request.arrived_ms + lane.wait_ms, Alarm.WAITED, waiter)
+        if books.settings.promote_after_ms:
+            self._promote_later(request.arrived_ms, waiter)
+        return waiter
+
+    def promote(self, now_ms: int, waiter: Waiter) -> None:
+        """It has waited long enough in its tier to go up by one."""
+        if waiter.instance is None:  # else it is as good as granted
+            self._books.room.promote(waiter)
+        self._promote_later(now_ms, waiter)
+
+    def rename(self, now_ms: int, waiter: Waiter, out: list[Effect]) -> None:
+        """The catalogue is complete: what it waits for is a family, or does not exist."""
+        books, request = self._books, waiter.request
+        model = self.model_of(request)
+        if model is None:
+            books.refuse(now_ms, out, waiter, Cause.MODEL_NOT_FOUND, request.model)
+            return
+        books.forget(now_ms, waiter)
+        self.enter(now_ms, request, model.key, self.lane_of(request, model), waiter.rank)
+        books.unsettled.add(model.key)
+
+    def _full(self, request: Request, key: str, rank: int) -> tuple[Cause, int] | None:
+        room, fairness = self._books.room, self._books.settings.fairness
+        if room.counts[rank] >= self._limits[rank]:
+            return Cause.QUEUE_FULL, self._limits[rank]
+        if room.waiting_for(key) >= fairness.pending_per_model:
+            return Cause.MODEL_QUEUE_FULL, fairness.pending_per_model
+        if request.key and room.pending.get((key, request.key), 0) >= fairness.pending_per_key:
+            return Cause.KEY_QUEUE_FULL, fairness.pending_per_key
+        return None
+
+    def _promote_later(self, since_ms: int, waiter: Waiter) -> None:
+        if waiter.rank < Tier.PAID:
+            after_ms = self._books.settings.promote_after_ms.get(Tier(waiter.rank))
+            if after_ms is not None:
+                self._books.alarms.set(since_ms + after_ms, Alarm.PROMOTE, waiter)

@@ -1,0 +1,132 @@
+"""The models that there are, as their services report them; when they go by themselves. Pure."""
+
+from services.scheduler.core.books import Books
+from services.scheduler.core.residency import Residency
+from services.scheduler.core.state import Model, Permit
+from services.scheduler.core.values import (
+    Cause,
+    Effect,
+    Loading,
+    ModelFacts,
+    StartUnload,
+    State,
+)
+
+_UNLOAD_DRAIN_MS = 1_000
+_HOLDS_NOTHING = (State.COLD, State.FAILED)
+
+
+class Roster:
+    """Keeps the books of models true."""
+
+    def __init__(self, books: Books, residency: Residency) -> None:
+        self._books = books
+        self._residency = residency
+
+    def reported(self, now_ms: int, facts: ModelFacts, out: list[Effect]) -> None:
+        """Its service says how a model stands."""
+        books, state = self._books, facts.state
+        model = books.models.get(facts.key)
+        if model is None:
+            model = books.models[facts.key] = Model(facts)
+            model.last_used_ms = now_ms
+        before, model.reachable = model.facts.state, True
+        if state in _HOLDS_NOTHING:
+            model.leaving = model.short = False
+        model.reported(facts)
+        if state is State.READY and before is not State.READY:
+            model.last_used_ms = now_ms
+            self._look_when_unused(now_ms, model)
+        if state is State.LOADING:
+            self._loading(now_ms, model, before, out)
+        if books.room.waiting_for(facts.key):
+            books.unsettled.add(facts.key)
+        if state in _HOLDS_NOTHING and before is not state:
+            books.memory_may_be_back()
+        if wait_ms := model.cooling_ms(now_ms):  # 3
+            books.refuse_all(now_ms, out, facts.key, Cause.MODEL_FAILED, facts.failure, wait_ms)
+
+    def removed(self, now_ms: int, key: str, out: list[Effect]) -> None:
+        """A model is not configured any more."""
+        model = self._books.models.pop(key, None)
+        if model is None:
+            return
+        self._residency.drop_need(model)
+        self._books.refuse_all(now_ms, out, key, Cause.MODEL_NOT_FOUND, key)
+        self._books.unsettled.discard(key)
+
+    def lost(self, key: str) -> None:
+        """The service of a model does not answer: nothing is granted or loaded there."""
+        model = self._books.models.get(key)
+        if model is None:
+            return
+        model.reachable = model.starting = model.leaving = False
+        model.refresh()
+        if self._books.room.waiting_for(key):
+            self._books.unsettled.add(key)
+
+    def leaves(self, model: Model) -> None:
+        """It is being unloaded, and takes nothing new."""
+        model.leaving = True
+        model.refresh()
+        if self._books.room.waiting_for(model.key):
+            self._books.unsettled.add(model.key)
+
+    def stays(self, model: Model) -> None:
+        """Its unload has ended; its reports say how."""
+        model.leaving = False
+        model.refresh()
+        self._books.memory_may_be_back()
+
+    def vacated(self, now_ms: int, permit: Permit) -> None:
+        """A request that ran is over."""
+        model = self._books.models.get(permit.model)
+        if model is None:
+            return
+        model.transient_mib -= permit.lease_mib
+        model.vacate(permit.instance_id)
+        model.last_used_ms = now_ms
+        if model.running == 0:
+            self._look_when_unused(now_ms, model)
+        if self._books.unsettled and (model.running == 0 or permit.lease_id):
+            self._books.memory_may_be_back()
+
+    def used(self, now_ms: int, model: Model) -> None:
+        """Somebody wanted it resident, and it is."""
+        model.last_used_ms = now_ms
+        self._look_when_unused(now_ms, model)
+
+    def look(self, now_ms: int, key: str, out: list[Effect]) -> None:
+        """The time has come to look at a model again."""
+        self._books.looked_at(key)
+        model = self._books.models.get(key)
+        if model is None:
+            return
+        if model.short and now_ms >= model.ask_again_ms:
+            model.short = False
+            model.refresh()
+        self._unload_unused(now_ms, model, out)
+
+    def _loading(self, now_ms: int, model: Model, before: State, out: list[Effect]) -> None:
+        if before is not State.LOADING and not model.starting:
+            model.load_began_ms = now_ms
+        progress = max((i.facts.progress for i in model.instances.values()), default=0.0)
+        waiting = self._books.room.of(model.key)
+        out += [Loading(waiter.name, model.key, progress) for waiter in waiting]
+
+    def _look_when_unused(self, now_ms: int, model: Model) -> None:
+        ttl_ms = self._residency.rule(model.key).idle_ttl_ms
+        if ttl_ms:
+            self._books.look_at(now_ms + ttl_ms, model.key)
+
+    def _unload_unused(self, now_ms: int, model: Model, out: list[Effect]) -> None:
+        ttl_ms = self._residency.rule(model.key).idle_ttl_ms
+        if not ttl_ms or not model.serves or model.starting or model.running:
+            return
+        unused_ms = now_ms - model.last_used_ms
+        if unused_ms < ttl_ms or self._books.room.waiting_for(model.key):
+            self._books.look_at(now_ms + max(ttl_ms - unused_ms, 1_000), model.key)
+            return
+        self.leaves(model)
+        why = f"unused for {unused_ms // 1_000} s"
+        out.append(StartUnload(model.key, _UNLOAD_DRAIN_MS, False, why))

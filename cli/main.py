@@ -7,6 +7,7 @@ import typer
 
 from cli import chat, leases, load, models, plan, pull, status, unload, up
 from cli.console import Refused, fail
+from cli.simulation import command as simulation
 
 app = typer.Typer(
     name="cohabit",
@@ -24,6 +25,8 @@ app.command("plan")(plan.command)
 app.command("leases")(leases.command)
 app.command("pull")(pull.command)
 app.command("chat")(chat.command)
+app.command("simulate")(simulation.simulate)
+app.add_typer(simulation.trace_app, name="trace")
 
 
 def _show_version(wanted: bool) -> None:

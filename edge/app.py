@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -29,7 +29,7 @@ from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.chat import ChatEndpoint
 from edge.config import EdgeConfig
 from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
-from edge.door import Door
+from edge.entrance import Door, Entrance
 from edge.measure import Measure
 from edge.roster import Roster
 from edge.simulated import SERVICE, RunsEndpoint
@@ -58,30 +58,26 @@ async def open_app(
         for closing in (measure.close, answerers.close, runners.close):
             stack.push_async_callback(closing)
         waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
-        entrance = _Entrance(
-            roster=Roster(catalog.listed),
-            bodies=Bodies(config.max_body_mib * MIB, config.max_bodies_mib * MIB, config.body_s),
-            door=Door(config.max_open_requests),
-            tiers=TierRule(TIERS[config.default_tier], TIERS[config.open_tier_ceiling]),
-        )
+        entrance, roster = entrance_of(config), Roster(catalog.listed)
         chat = ChatEndpoint(
             admission=Admission(scheduler, answerers, waits),
+            entrance=entrance,
+            roster=roster,
             measure=measure,
             patience=Patience(config.keepalive_s, config.write_stall_s),
-            **entrance,
         )
-        runs = RunsEndpoint(admission=Admission(scheduler, runners, waits), **entrance)
+        runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
         offered = runs if SERVICE in model_services else None
         yield Access(routes(chat, catalog, offered), write_log=config.access_log)
 
 
-class _Entrance(TypedDict):
-    """What the routes to models share."""
-
-    roster: Roster
-    bodies: Bodies
-    door: Door
-    tiers: TierRule
+def entrance_of(config: EdgeConfig) -> Entrance:
+    """The way in to all models."""
+    return Entrance(
+        door=Door(config.max_open_requests),
+        bodies=Bodies(config.max_body_mib * MIB, config.max_bodies_mib * MIB, config.body_s),
+        tiers=TierRule(TIERS[config.default_tier], TIERS[config.open_tier_ceiling]),
+    )
 
 
 def routes(chat: ASGIApp, catalog: Catalog, runs: ASGIApp | None) -> FastAPI:

@@ -19,16 +19,14 @@ from chassis.admission import Admission, Turn, engine_crashed
 from chassis.errors import Fault, Reason
 from chassis.place import Ask, Loading, Queued
 from cohabit.llm.v1 import llm_pb2
-from edge import chat_request, errors, fairness
-from edge.body import Bodies
+from edge import chat_request, errors
 from edge.chat_request import ChatRequest
 from edge.chat_response import Collected, Stream
 from edge.disconnect import while_connected
-from edge.door import Door
+from edge.entrance import Entrance
 from edge.measure import Measure, check_answers
 from edge.roster import Roster
 from edge.sse import Note, Patience, Source, stream_events
-from edge.tier import TierRule
 
 if TYPE_CHECKING:
     import grpc
@@ -48,20 +46,17 @@ class ChatEndpoint:
     """The route's ASGI application."""
 
     admission: "Admission[Engine]"
+    entrance: Entrance
     roster: Roster
     measure: Measure
-    bodies: Bodies
-    door: Door
-    tiers: TierRule
     patience: Patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises Fault before the first byte."""
         request = Request(scope, receive)
-        with self.door.enter(), self.bodies.room() as room:
-            tier, key = self.tiers.of(request.headers), fairness.key_of(request.headers)
-            chat = await _parse(await room.read(request))
-            ask = Ask(chat.model, tier, chat.generate.max_tokens, key=key)
+        with self.entrance.enter(request) as guest:
+            chat = await _parse(await guest.room.read(request))
+            ask = Ask(chat.model, guest.tier, chat.generate.max_tokens, key=guest.key)
             events = self._events(ask, chat)
             if chat.stream:
                 source = _as_sse(events, chat)

@@ -19,12 +19,10 @@ from chassis.errors import Fault, Reason
 from chassis.place import Ask
 from cohabit.models.v1 import models_pb2
 from cohabit.simulated.v1 import simulated_pb2 as pb
-from edge import errors, fairness, json_body
-from edge.body import Bodies
+from edge import errors, json_body
 from edge.disconnect import while_connected
-from edge.door import Door
+from edge.entrance import Entrance
 from edge.roster import Roster
-from edge.tier import TierRule
 
 if TYPE_CHECKING:
     import grpc
@@ -64,18 +62,15 @@ class RunsEndpoint:
     """The route's ASGI application."""
 
     admission: "Admission[Engine]"
+    entrance: Entrance
     roster: Roster
-    bodies: Bodies
-    door: Door
-    tiers: TierRule
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises Fault before the first byte."""
         request = Request(scope, receive)
-        with self.door.enter(), self.bodies.room() as room:
-            tier, key = self.tiers.of(request.headers), fairness.key_of(request.headers)
-            body = json_body.decode(_decoder, await room.read(request))
-            work = self._run(body, Ask(body.model, tier, key=key))
+        with self.entrance.enter(request) as guest:
+            body = json_body.decode(_decoder, await guest.room.read(request))
+            work = self._run(body, Ask(body.model, guest.tier, key=guest.key))
             answer = _encode(await while_connected(receive, work))
         await Response(answer, media_type="application/json")(scope, receive, send)
 

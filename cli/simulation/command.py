@@ -74,9 +74,12 @@ def synth(
     config_path: Annotated[
         Path | None, typer.Option("--config", help="The cohabit.yaml whose models are asked for.")
     ] = None,
-    requests: Annotated[int, typer.Option(min=1, max=10_000_000)] = 10_000,
+    requests: Annotated[int, typer.Option(min=1, max=1_000_000)] = 10_000,
     hours: Annotated[float, typer.Option(min=0.001, max=8_760)] = 24.0,
     keys: Annotated[int, typer.Option(min=1, max=10_000, help="Clients that ask.")] = 40,
+    skew: Annotated[
+        float, typer.Option(min=0, max=4, help="Exponent of Zipf's law over models; 0: all alike.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed makes the same trace.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write; default stdout.")
@@ -87,7 +90,7 @@ def synth(
     from cli.simulation import trace  # noqa: PLC0415
 
     setup = _setup(config_path)
-    wish = maker.Wish(requests, hours, seed, keys)
+    wish = maker.Wish(requests, hours, seed, keys, skew)
     text = trace.dump(maker.trace(kind, setup, wish))
     if output is None:
         sys.stdout.write(text.decode())
@@ -112,8 +115,8 @@ def _replayed(policy: str, setup: "Setup", lines: Sequence["Line"]) -> tuple["Fi
     from cli.simulation.world import World  # noqa: PLC0415
     from services.scheduler.core.scheduler import SchedulerCore  # noqa: PLC0415
 
-    decides = Fifo if policy == Rival.FIFO.value else SchedulerCore
-    world = World(setup, decides(setup.settings))
+    rival = policy == Rival.FIFO.value
+    world = World(setup, Fifo(setup.settings) if rival else SchedulerCore(setup.settings))
     began = time.perf_counter()
     with _progress(policy, len(lines)) as tell:
         record = world.replay(lines, tell)

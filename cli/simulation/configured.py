@@ -5,15 +5,12 @@ to be simulated: nothing else declares how its models behave. `time_scale` is le
 pretended work short for those who wait for it, and here nobody does.
 """
 
-from collections.abc import Collection
 from pathlib import Path
 
 from chassis import config
 from cli.simulation.setup import CardSpec, Profile, Setup, Tenant
 from services.broker.config import BrokerConfig
 from services.scheduler.config import SchedulerConfig
-from services.scheduler.core.sets import SetError
-from services.scheduler.core.settings import Settings
 from services.scheduler.settings import settings_of
 from services.simulated.config import ModelConfig, SimulatedConfig
 from services.simulated.profile import LANGUAGE
@@ -31,7 +28,7 @@ def setup_of(path: Path | None) -> Setup:
     return Setup(
         profiles={key: _profile(key, model) for key, model in simulated.models.items()},
         card=_card(document, document.section("broker", BrokerConfig)),
-        settings=_settings(document, simulated.models.keys()),
+        settings=settings_of(document.section("scheduler", SchedulerConfig), document),
     )
 
 
@@ -78,10 +75,3 @@ def tenants_of(section: BrokerConfig) -> tuple[Tenant, ...]:
     return tuple(
         Tenant(turn, sum(visit.mib for visit in visits if visit.lasts_at(turn))) for turn in turns
     )
-
-
-def _settings(document: config.Document, models: Collection[str]) -> Settings:
-    try:
-        return settings_of(document.section("scheduler", SchedulerConfig), models)
-    except SetError as error:
-        raise config.ConfigError(f"{document.path}: scheduler.residency.sets: {error}") from None

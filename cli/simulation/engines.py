@@ -11,7 +11,7 @@ from cli.simulation.clock import Clock
 from cli.simulation.record import Load, Phase, Record
 from cli.simulation.setup import Profile
 from services.broker.core import LeaseKind
-from services.scheduler.core.values import InstanceFacts, ModelFacts, State, StartUnload
+from services.scheduler.core.values import InstanceFacts, ModelFacts, StartUnload, State
 
 _STEPS = 4
 """Memory materialises in so many parts, each reported."""
@@ -157,6 +157,7 @@ class SimulatedModel:
         self._say()
         if cancelled:
             self.listener.load_ended(self.profile.key)
+            self.listener.unload_ended(self.profile.key)
         if self._unload is not None and not self.instances:
             self.record.evictions.append((self.clock.now_ms, self.profile.key))
             self._unload_is_over()

@@ -105,9 +105,9 @@ class Fifo:
         del now_ms, permit_id, model, instance_id
         return []
 
-    def permit_runs(self, now_ms: int, permit_id: str) -> list[Effect]:
+    def permit_runs(self, permit_id: str) -> list[Effect]:
         """Nothing depends on it."""
-        del now_ms, permit_id
+        del permit_id
         return []
 
     def permit_over(self, now_ms: int, permit_id: str) -> list[Effect]:

@@ -49,7 +49,7 @@ class Policy(Protocol):
     def permit_over(self, now_ms: int, permit_id: str) -> list[Effect]:
         """Its engine is done with it."""
 
-    def permit_runs(self, now_ms: int, permit_id: str) -> list[Effect]:
+    def permit_runs(self, permit_id: str) -> list[Effect]:
         """Its engine works on it."""
 
     def model_changed(self, now_ms: int, facts: ModelFacts) -> list[Effect]:

@@ -5,26 +5,22 @@
     adversarial  models that do not fit together in turn, one at a time: made to thrash
     diurnal      Poisson arrivals of a rate that follows the day, lowest at four in the night
 
-Models and keys are chosen by Zipf's law: few are asked for often, many seldom.
+Models and keys are chosen by Zipf's law: few are asked for often, many seldom. What is quick tends
+to be asked for most, as it is in life; in which order exactly is drawn from the seed.
 """
 
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from cli.simulation.kinds import Kind
 from cli.simulation.setup import Profile, Setup
 from cli.simulation.trace import Line, TierName
 
-_TIERS: tuple[tuple[TierName, float], ...] = (
-    ("paid", 0.2),
-    ("sub", 0.3),
-    ("free", 0.4),
-    ("background", 0.1),
-)
-_MODEL_SKEW = 1.0
+_TIERS: tuple[TierName, ...] = ("paid", "sub", "free", "background")
+_TIER_WEIGHTS = (0.2, 0.3, 0.4, 0.1)
 _KEY_SKEW = 0.8
 _HOUR_S = 3600.0
 _BURST_LENGTH = 24
@@ -42,6 +38,8 @@ class Wish:
     hours: float
     seed: int = 0
     keys: int = 40
+    skew: float = 1.0
+    """Exponent of Zipf's law over models; 0: all alike."""
 
 
 class _Chance:
@@ -49,10 +47,13 @@ class _Chance:
 
     def __init__(self, setup: Setup, wish: Wish) -> None:
         self.random = random.Random(wish.seed)  # noqa: S311 - not for secrets
-        self.profiles = list(setup.profiles.values())
-        # What is asked for often must not depend on the order in the file.
-        self.random.shuffle(self.profiles)
-        self._models = zipf_weights(len(self.profiles), _MODEL_SKEW)
+        self.profiles = sorted(
+            setup.profiles.values(),
+            key=lambda profile: (
+                profile.run_ms(_typical(profile)) * self.random.lognormvariate(0, 1)
+            ),
+        )
+        self._models = zipf_weights(len(self.profiles), wish.skew)
         self._keys = [f"key-{number:02}" for number in range(1, wish.keys + 1)]
         self._key_weights = zipf_weights(wish.keys, _KEY_SKEW)
         self._tier_of = {key: self._tier() for key in self._keys}
@@ -75,8 +76,7 @@ class _Chance:
         return Line(at, profile.key, tier, key, tokens=(prompt, answer))
 
     def _tier(self) -> TierName:
-        names, weights = zip(*_TIERS, strict=True)
-        return self.random.choices(names, weights)[0]
+        return self.random.choices(_TIERS, _TIER_WEIGHTS)[0]
 
 
 def trace(kind: Kind, setup: Setup, wish: Wish) -> list[Line]:
@@ -85,6 +85,10 @@ def trace(kind: Kind, setup: Setup, wish: Wish) -> list[Line]:
     lines = list(_KINDS[kind](chance, setup, wish))
     lines.sort(key=lambda line: line.t)
     return lines
+
+
+def _typical(profile: Profile) -> Line:
+    return Line(0, profile.key, tokens=(500, 150))
 
 
 def zipf_weights(count: int, skew: float) -> list[float]:
@@ -117,7 +121,7 @@ def _rate(at_s: float) -> float:
 
 def _bursty(chance: _Chance, setup: Setup, wish: Wish) -> Iterator[Line]:
     quiet = round(wish.requests * (1 - _BURST_SHARE))
-    yield from _steady(chance, setup, Wish(quiet, wish.hours, wish.seed, wish.keys))
+    yield from _steady(chance, setup, replace(wish, requests=quiet))
     left = wish.requests - quiet
     while left:
         length = min(left, chance.random.randint(1, 2 * _BURST_LENGTH))

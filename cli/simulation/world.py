@@ -213,7 +213,7 @@ class World:
         if ask.permit_id not in self.calls:
             self._do(self.policy.permit_over(self.clock.now_ms, ask.permit_id))
         elif ask.only_if_not_started:
-            self._do(self.policy.permit_runs(self.clock.now_ms, ask.permit_id))
+            self._do(self.policy.permit_runs(ask.permit_id))
         else:
             self._cut_off(ask.permit_id)
 

@@ -36,8 +36,9 @@ async def devices_of(config: BrokerConfig, run_dir: Path) -> list[Device]:
 
 async def start(context: Context[BrokerConfig]) -> None:
     """Serve until told to stop."""
+    journal = Journal(context.house.state_dir)  # first: its lock is what makes this the broker
     devices = await devices_of(context.own, context.house.run_dir)
-    shell = Shell(context.own, devices, Journal(context.house.state_dir))
+    shell = Shell(context.own, devices, journal)
     kept = shell.start()
     log.get().info("ledger open", devices=[device.name for device in devices], leases=kept)
     grpc_server = server.Server([server.service_name(broker_pb2, "BrokerService")])

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from chassis import log
 from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason, not_implemented
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
@@ -32,7 +33,7 @@ class RunServicer(rpc.SimulatedServiceServicer):
     async def Run(self, request: pb.RunRequest, context: Context) -> AsyncIterator[pb.RunResponse]:
         async with self._process.permits.use(permit_of(context), request.transient_lease_id):
             _check_model(self._process, request.model)
-            await context.send_initial_metadata(_TAKEN_IN)
+            await _take_in(context)
             began = asyncio.get_running_loop().time()
             transient_mib = request.transient_mib or self._engine.profile.peak_mib
             work_s = _work_s(request, self._engine.profile)
@@ -59,7 +60,7 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
     ) -> AsyncIterator[llm_pb2.GenerateResponse]:
         async with self._process.permits.use(permit_of(context)):
             self._check(request.model)
-            await context.send_initial_metadata(_TAKEN_IN)
+            await _take_in(context)
             loop = asyncio.get_running_loop()
             arrived_s = first_s = loop.time()
             prompt_tokens = await counted(request)
@@ -95,6 +96,12 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
     def _check(self, asked: str) -> None:
         _check_model(self._process, asked)
         check_answers(asked, self._engine.profile)
+
+
+async def _take_in(context: Context) -> None:
+    """From here on the request runs here, or nowhere."""
+    await context.send_initial_metadata(_TAKEN_IN)
+    log.get().debug("taken in")
 
 
 def _check_model(process: EngineProcess, asked: str) -> None:

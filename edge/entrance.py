@@ -1,0 +1,59 @@
+"""What every request for a model passes first, whatever its dialect: bounds, and whose it is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from chassis.errors import Fault, Reason
+from cohabit.common.v1 import common_pb2
+from edge.body import Bodies, Room
+from edge.fairness import key_of
+from edge.tier import TierRule
+
+
+class Door:
+    """Bounds how many requests for a model are in progress."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.inside = 0
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Be one of them until the block ends. Raises Fault when there are too many."""
+        if self.inside >= self._limit:
+            message = f"{self._limit} requests are open already; try again shortly."
+            raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A request that was let in."""
+
+    tier: "common_pb2.Tier.ValueType"
+    key: str
+    """Fairness key; empty: none."""
+    room: Room
+    """For its body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """One for all routes to models, so that the bounds hold over all of them."""
+
+    door: Door
+    bodies: Bodies
+    tiers: TierRule
+
+    @contextmanager
+    def enter(self, request: Request) -> Iterator[Guest]:
+        """Let a request in until the block ends. Raises Fault."""
+        with self.door.enter(), self.bodies.room() as room:
+            yield Guest(self.tiers.of(request.headers), key_of(request.headers), room)

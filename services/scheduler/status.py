@@ -69,7 +69,8 @@ def _tiers(core: SchedulerCore, waiting: list[Waiter], now_ms: int) -> list[pb.S
 
 
 def _lanes(core: SchedulerCore, waiting: list[Waiter]) -> list[pb.Status.LaneStatus]:
-    running = core.books.permits.lanes
+    running = Counter(permit.lane for permit in core.permits.values())
+    running.update(waiter.lane.name for waiter in core.room.aside.values())
     queued = Counter(waiter.lane.name for waiter in waiting)
     known = {model.facts.lane for model in core.models.values()}
     return [

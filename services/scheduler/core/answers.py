@@ -98,7 +98,9 @@ class Answers:
             return
         model.asking = False
         first = self._books.room.first(key)
-        if why is not None and model.facts.state is not State.READY:
+        # What was to be left for others may be theirs no more: only its own needs are for ever.
+        final = not model.for_others and model.facts.state is not State.READY
+        if why is not None and final:
             self._books.refuse_all(now_ms, out, key, Cause.NEVER_FITS, why)
         elif first is not None:
             self._residency.denied(now_ms, model, first, headroom_mib, out)

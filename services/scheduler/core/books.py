@@ -51,14 +51,14 @@ class Books:
         instance, waiter.instance = waiter.instance, None
         if instance is None:
             return
-        self.permits.give_back(waiter.cost, waiter.runs_as, waiter.lane.name)
+        self.permits.give_back(waiter.cost, waiter.runs_as)
         if (model := self.models.get(waiter.model)) is not None:
             model.vacate(instance.facts.instance_id)
 
     def stand_again(self, waiter: Waiter) -> None:
         """Its memory was not to be had: back to its place in line."""
         self.set_back(waiter)
-        self.room.stand(waiter)
+        self.room.stand_again(waiter)
 
     def refuse(
         self,
@@ -85,6 +85,11 @@ class Books:
         """Send everyone away who waits for a model."""
         for waiter in self.room.of(key):
             self.refuse(now_ms, out, waiter, cause, detail, retry_after_ms)
+
+    def running_in(self, lane: str) -> int:
+        """Requests of a lane that run, or whose permits are set aside."""
+        out = sum(permit.lane == lane for permit in self.permits.out.values())
+        return out + sum(waiter.lane.name == lane for waiter in self.room.aside.values())
 
     def memory_may_be_back(self) -> None:
         """Leases that were refused may be asked for again at once."""

@@ -66,6 +66,9 @@ class Clients:
 
     def enter(self, now_ms: int, key: str) -> Client:
         """A request of the key begins to wait (or, after a restart, is found running)."""
+        client = self._known.get(key)
+        if client is not None and (client.waiting or client.running):
+            return client
         self._forget_idle(now_ms)
         client = self._known.get(key)
         if client is None:
@@ -73,16 +76,17 @@ class Clients:
             client = self._known[key] = Client(key, weight)
             if len(self._known) == 2:
                 self._note(next(iter(self._known.values())))
-        elif client.active:
-            return client
         self._idle.pop(key, None)
         client.virtual_ms = max(client.virtual_ms, self._floor_ms())
-        self._note(client)
+        if len(self._known) > 1:
+            self._note(client)
         return client
 
     def charge(self, client: Client, permit_ms: float) -> None:
         """Add to a key's virtual time; negative: give back what was charged too much."""
         client.virtual_ms += permit_ms / client.weight
+        if len(self._known) == 1:
+            return  # compared with nobody
         self._note(client)
         for line in client.lines:
             line.refresh(client)
@@ -107,8 +111,6 @@ class Clients:
         return self._last_ms
 
     def _note(self, client: Client) -> None:
-        if len(self._known) == 1:
-            return  # compared with nobody
         heapq.heappush(self._least, (client.virtual_ms, client.key))
         if len(self._least) > 2 * len(self._known) + _SLACK:
             self._least = [(c.virtual_ms, c.key) for c in self._known.values() if c.active]

@@ -154,6 +154,11 @@ class Line:
                 return self._queues[entry[4]].heap[0][2]
             heapq.heappop(heap)
 
+    def all(self) -> list[Waiter]:
+        """Everybody, in no order."""
+        standing = (entry[2] for queue in self._queues.values() for entry in queue.heap)
+        return [waiter for waiter in standing if waiter.line is self]
+
     def oldest(self) -> Waiter:
         """Who came first, whoever it belongs to; there is somebody. O(clients)."""
         return min(queue.heap[0] for queue in self._queues.values())[2]

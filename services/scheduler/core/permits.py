@@ -9,7 +9,7 @@ _REMEMBERED = 10_000
 
 
 class PermitBook:
-    """Counts the budget, and what runs in each lane."""
+    """Counts the budget."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -18,8 +18,6 @@ class PermitBook:
         """Permits out and set aside; more than there are only after a restart found them."""
         self.foreground = 0
         """Requests above background that run, or whose permits are set aside."""
-        self.lanes: dict[str, int] = {}
-        """Requests that run, or whose permits are set aside, by lane."""
         self._over: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -27,23 +25,17 @@ class PermitBook:
         """Permits that may be given out."""
         return self.total - self.in_use
 
-    def take(self, cost: int, rank: int, lane: str) -> None:
+    def take(self, cost: int, rank: int) -> None:
         """Count a request that begins, or whose permits are set aside."""
         self.in_use += cost
         if rank != Tier.BACKGROUND:
             self.foreground += 1
-        self.lanes[lane] = self.lanes.get(lane, 0) + 1
 
-    def give_back(self, cost: int, rank: int, lane: str) -> None:
+    def give_back(self, cost: int, rank: int) -> None:
         """Undo `take`."""
         self.in_use -= cost
         if rank != Tier.BACKGROUND:
             self.foreground -= 1
-        left = self.lanes[lane] - 1
-        if left:
-            self.lanes[lane] = left
-        else:
-            del self.lanes[lane]
 
     def hold(self, permit: Permit) -> None:
         """Let out a permit that has been taken."""
@@ -62,7 +54,7 @@ class PermitBook:
         if permit.parent is not None and permit.parent.children:
             permit.parent.children.discard(permit)
         cost = self._bequeathed(permit) if permit.children else permit.cost
-        self.give_back(cost, permit.rank, permit.lane)
+        self.give_back(cost, permit.rank)
         self._over[name] = None
         if len(self._over) > _REMEMBERED:
             self._over.popitem(last=False)

@@ -41,7 +41,10 @@ class WaitingRoom:
     def __init__(self, fairness: Fairness) -> None:
         self._soft = fairness.soft_inflight
         self._by_name: dict[str, Waiter] = {}
-        self._by_model: dict[str, dict[str, Waiter]] = {}
+        self._by_model: dict[str, int] = {}
+        """How many wait, by model."""
+        self.aside: dict[str, Waiter] = {}
+        """Who stands in no line: its permits and place are set aside."""
         self._heard = 0
         self.benches: list[dict[str, Bench]] = [{} for _ in range(CHILD + 1)]
         """By rank, then by model; only where somebody waits."""
@@ -71,11 +74,17 @@ class WaitingRoom:
 
     def waiting_for(self, model: str) -> int:
         """How many wait for a model."""
-        return len(self._by_model.get(model, ()))
+        return self._by_model.get(model, 0)
 
     def of(self, model: str) -> list[Waiter]:
-        """Everyone who waits for a model, in no order."""
-        return list(self._by_model.get(model, {}).values())
+        """Everyone who waits for a model, the most urgent first. O(who waits for it)."""
+        found = [waiter for waiter in self.aside.values() if waiter.model == model]
+        for benches in self.benches:
+            if (bench := benches.get(model)) is not None:
+                for line in bench.lines.values():
+                    found += line.all()
+        found.sort(key=lambda w: (-w.rank, w.order))
+        return found
 
     def models(self) -> set[str]:
         """Models that somebody waits for."""
@@ -87,10 +96,7 @@ class WaitingRoom:
         waiter.order = (waiter.request.arrived_ms, self._heard)
         name, model = waiter.request.permit_id, waiter.model
         self._by_name[name] = waiter
-        line = self._by_model.get(model)
-        if line is None:
-            line = self._by_model[model] = {}
-        line[name] = waiter
+        self._by_model[model] = self._by_model.get(model, 0) + 1
         self.counts[waiter.rank] += 1
         client = waiter.client
         if client.key:
@@ -104,9 +110,10 @@ class WaitingRoom:
         """A request waits no more."""
         name, model = waiter.request.permit_id, waiter.model
         del self._by_name[name]
-        line = self._by_model[model]
-        del line[name]
-        if not line:
+        left = self._by_model[model] - 1
+        if left:
+            self._by_model[model] = left
+        else:
             del self._by_model[model]
         self.counts[waiter.rank] -= 1
         client = waiter.client
@@ -118,7 +125,9 @@ class WaitingRoom:
         client.waiting -= 1
         waiter.waits = False
         if waiter.line is not None:
-            self.step_aside(waiter)
+            self._leave_line(waiter)
+        else:
+            del self.aside[name]
 
     def count_in_flight(self, model: str, key: str, by: int) -> None:
         """A request of the key begins or ends to run on the model."""
@@ -146,6 +155,15 @@ class WaitingRoom:
 
     def step_aside(self, waiter: Waiter) -> None:
         """Leave the line, but go on waiting."""
+        self._leave_line(waiter)
+        self.aside[waiter.request.permit_id] = waiter
+
+    def stand_again(self, waiter: Waiter) -> None:
+        """Back to the place in line."""
+        del self.aside[waiter.request.permit_id]
+        self.stand(waiter)
+
+    def _leave_line(self, waiter: Waiter) -> None:
         line = waiter.line
         assert line is not None  # noqa: S101 - who steps aside stands in line
         line.remove(waiter)
@@ -158,15 +176,12 @@ class WaitingRoom:
 
     def promote(self, waiter: Waiter) -> None:
         """Go up by one tier, keeping the place that the first arrival gives."""
-        standing = waiter.line is not None
-        if standing:
-            self.step_aside(waiter)
+        self._leave_line(waiter)
         self.counts[waiter.rank] -= 1
         waiter.rank += 1
         waiter.runs_as = waiter.rank
         self.counts[waiter.rank] += 1
-        if standing:
-            self.stand(waiter)
+        self.stand(waiter)
 
     def first(self, model: str) -> Waiter | None:
         """The most urgent waiter of a model: of the highest rank, the first to arrive."""

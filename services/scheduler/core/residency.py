@@ -56,6 +56,7 @@ class Residency:
                 model.asking, model.promised_mib = True, promised_mib
                 tier = tier_of(first)
                 leave_mib = self._peak_beside(model) + promised_mib
+                model.for_others = leave_mib > model.facts.peak_mib
                 out.append(AskLease(model.key, model.facts.resident_mib, tier, leave_mib))
                 return
 

@@ -27,13 +27,9 @@ class Running:
         self._books = books
         self._roster = roster
 
-    def started(self, now_ms: int, permit_id: str, key: str, instance_id: str) -> None:
-        """An engine took a request in. One we do not know ran before our restart."""
-        permits = self._books.permits
-        permit = permits.out.get(permit_id)
-        if permit is not None:
-            permit.seen = True
-        elif not permits.is_over(permit_id):
+    def found(self, now_ms: int, permit_id: str, key: str, instance_id: str) -> None:
+        """An engine runs a request that is not out: it ran before our restart, or is over."""
+        if not self._books.permits.is_over(permit_id):
             self._adopt(now_ms, permit_id, key, instance_id)
 
     def over(self, now_ms: int, permit: Permit, out: list[Effect]) -> None:
@@ -71,8 +67,8 @@ class Running:
 
     def hold_state(self, lane: str, holder: str) -> HoldChanged:
         """How far a held lane has drained."""
-        running = self._books.permits.lanes.get(lane, 0)
-        return HoldChanged(lane, holder, running, self._books.holds.until(lane, holder))
+        books = self._books
+        return HoldChanged(lane, holder, books.running_in(lane), books.holds.until(lane, holder))
 
     def _release(self, now_ms: int, permit: Permit, out: list[Effect]) -> None:
         books, client = self._books, permit.client
@@ -110,7 +106,7 @@ class Running:
         permit.instance_id = instance_id
         if model is not None:
             permit.address = model.found_running(instance_id)
-        books.permits.take(permit.cost, permit.rank, lane.name)
+        books.permits.take(permit.cost, permit.rank)
         books.permits.hold(permit)
         client.running += 1
         if books.settings.fairness.soft_inflight:

@@ -1,6 +1,5 @@
 """How long requests run, by lane and model: what a run is expected to cost. Pure."""
 
-from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 
 _REMEMBERED = 64
@@ -10,23 +9,13 @@ _MOST = 1_024
 
 
 class _Sample:
-    """The last runs, in the order they ended and in order of length."""
+    """The last runs. Adding is done at every end of a run, asking for a quantile seldom."""
 
-    __slots__ = ("by_length", "by_time", "total_ms")
+    __slots__ = ("ran_ms", "total_ms")
 
     def __init__(self) -> None:
-        self.by_time: deque[int] = deque()
-        self.by_length: list[int] = []
+        self.ran_ms: deque[int] = deque()
         self.total_ms = 0
-
-    def add(self, ran_ms: int) -> None:
-        if len(self.by_time) == _REMEMBERED:
-            oldest = self.by_time.popleft()
-            del self.by_length[bisect_left(self.by_length, oldest)]
-            self.total_ms -= oldest
-        self.by_time.append(ran_ms)
-        insort(self.by_length, ran_ms)
-        self.total_ms += ran_ms
 
 
 class Runs:
@@ -45,17 +34,21 @@ class Runs:
                 self._samples.popitem(last=False)
         else:
             self._samples.move_to_end(pair)
-        sample.add(ran_ms)
+        sample.ran_ms.append(ran_ms)
+        sample.total_ms += ran_ms
+        if len(sample.ran_ms) > _REMEMBERED:
+            sample.total_ms -= sample.ran_ms.popleft()
 
     def mean_ms(self, lane: str, model: str) -> float:
         """The mean of the last 64; 0 when nothing is known: a guess above what was ever served
         would be held against others."""
         sample = self._samples.get((lane, model))
-        return sample.total_ms / len(sample.by_time) if sample is not None else 0.0
+        return sample.total_ms / len(sample.ran_ms) if sample is not None else 0.0
 
     def p90_ms(self, lane: str, model: str) -> int | None:
         """Nine in ten of the last 64 were no longer than this; None when nothing is known."""
         sample = self._samples.get((lane, model))
         if sample is None:
             return None
-        return sample.by_length[(9 * len(sample.by_length) - 1) // 10]
+        by_length = sorted(sample.ran_ms)
+        return by_length[(9 * len(by_length) - 1) // 10]

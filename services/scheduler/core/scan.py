@@ -65,7 +65,9 @@ class Scan:
             if model is None or not model.open or rank < model.least_rank:
                 continue
             waiter = self._first_of(bench)
-            if waiter is None or not _in_time(waiter, model.least_rank, model.before):
+            if waiter is None:
+                continue
+            if model.before is not None and not _in_time(waiter, model.least_rank, model.before):
                 continue
             if best is None or _comes_before(waiter, best):
                 best = waiter
@@ -88,8 +90,10 @@ class Scan:
         """Let a waiter run; its permits and place have been taken."""
         books, request = self._books, waiter.request
         waiter.instance = None
-        books.forget(now_ms, waiter)
+        books.room.remove(waiter)
         model, lane, facts = books.models[waiter.model], waiter.lane, instance.facts
+        if model.pinned_by == request.permit_id:
+            model.pinned_by = ""
         model.last_used_ms, model.used = now_ms, True
         permit = Permit(request, waiter.model, waiter.runs_as, waiter.cost, lane, waiter.client)
         permit.granted_ms = now_ms
@@ -178,7 +182,7 @@ class Scan:
         instance = model.pick()
         model.occupy(instance)
         waiter.runs_as = self._rank_of_run(waiter)
-        books.permits.take(waiter.cost, waiter.runs_as, waiter.lane.name)
+        books.permits.take(waiter.cost, waiter.runs_as)
         preferred = request.preferred_mib or model.facts.peak_mib
         if not preferred:
             self.grant(now_ms, waiter, instance, out)

@@ -149,7 +149,11 @@ class SchedulerCore:
         self, now_ms: int, permit_id: str, model: str, instance_id: str
     ) -> list[Effect]:
         """An engine took a request in. One we do not know ran before our restart."""
-        self.running.started(now_ms, permit_id, model, instance_id)
+        permit = self.books.permits.out.get(permit_id)
+        if permit is not None:
+            permit.seen = True
+        else:
+            self.running.found(now_ms, permit_id, model, instance_id)
         return []
 
     def permit_over(self, now_ms: int, permit_id: str) -> list[Effect]:
@@ -217,7 +221,7 @@ class SchedulerCore:
             present.add(item.key)
             self.roster.reported(now_ms, item, out)
         for permit_id, (model, instance_id) in running.items():
-            self.running.started(now_ms, permit_id, model, instance_id)
+            self.permit_started(now_ms, permit_id, model, instance_id)
         for permit in list(self.permits.values()):
             if permit.model in present and permit.seen and permit.name not in running:
                 self.running.over(now_ms, permit, out)

@@ -150,6 +150,8 @@ class Model:
     """No lease is asked for before this."""
     promised_mib: int = 0
     """What the last question left to more urgent needs."""
+    for_others: bool = False
+    """The last question left more than the model's own requests need."""
     need: Need | None = None
     transient_mib: int = 0
     """Leased for requests that run on it."""

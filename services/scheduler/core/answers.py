@@ -34,6 +34,7 @@ class Answers:
             books.stand_again(waiter)
             out.append(ReturnLease(lease_id))
             return
+        model.vacated_ms = 0
         permit = self._scan.grant(now_ms, waiter, instance, out)
         permit.lease_id, permit.lease_mib = lease_id, mib
         model.transient_mib += mib
@@ -83,7 +84,7 @@ class Answers:
         if model is None or first is None or not _may_load(model):
             out.append(ReturnLease(lease_id))
             return
-        model.starting, model.load_began_ms = True, now_ms
+        model.starting, model.load_began_ms, model.vacated_ms = True, now_ms, 0
         if model.facts.state is not State.READY:
             model.pinned_by = first.name  # 0e
         self._residency.drop_need(model)

@@ -41,24 +41,24 @@ class Residency:
     def run(self, now_ms: int, out: list[Effect]) -> None:
         """Do what can be done for the models that are waited for and do not serve."""
         promised_mib = 0
-        for model, first in self._wanted():
-            need = model.need
-            if need is not None:
-                self._settle(now_ms, model, need, out)
-                promised_mib += max(0, need.amount_mib - need.freed_mib) if need.victims else 0
+        for model, first in self._wanted(now_ms):
+            claim_mib = self._settle(now_ms, model, model.need, out) if model.need else 0
             if model.asking:
                 return  # 2: one question at a time
-            if self._may_ask(now_ms, model):
-                if self._rules_forbid(model.key):
-                    self._ask_later(now_ms, model, ASK_AGAIN_MS)
-                    self._make_room(now_ms, model, first, _PLENTY_MIB, out)
-                    continue
-                model.asking, model.promised_mib = True, promised_mib
-                tier = tier_of(first)
-                leave_mib = self._peak_beside(model) + promised_mib
-                model.for_others = leave_mib > model.facts.peak_mib
-                out.append(AskLease(model.key, model.facts.resident_mib, tier, leave_mib))
+            if not self._may_ask(now_ms, model):
+                promised_mib += claim_mib  # 2e
+            elif self._rules_forbid(model.key):
+                self._ask_later(now_ms, model, ASK_AGAIN_MS)
+                self._make_room(now_ms, model, first, _PLENTY_MIB, out)
+            else:
+                self._ask(model, first, promised_mib, out)
                 return
+
+    def _ask(self, model: Model, first: Waiter, promised_mib: int, out: list[Effect]) -> None:
+        leave_mib = self._peak_beside(model) + promised_mib
+        model.asking, model.promised_mib = True, promised_mib
+        model.for_others = leave_mib > model.facts.peak_mib
+        out.append(AskLease(model.key, model.facts.resident_mib, tier_of(first), leave_mib))
 
     def denied(
         self, now_ms: int, model: Model, first: Waiter, headroom_mib: int, out: list[Effect]
@@ -103,7 +103,7 @@ class Residency:
 
     # -- who wants memory --------------------------------------------------------------------
 
-    def _wanted(self) -> list[tuple[Model, Waiter]]:
+    def _wanted(self, now_ms: int) -> list[tuple[Model, Waiter]]:
         """Models that lack something for somebody, the most urgent first."""
         books = self._books
         wanted = []
@@ -113,6 +113,7 @@ class Residency:
             if first is None or not lacks:
                 books.unsettled.discard(key)
                 if model is not None:
+                    self._note_vacated(now_ms, model, wanted=first is not None)
                     self.drop_need(model)
             elif model is not None and not books.holds.closed(first.lane.name):
                 wanted.append((-first.rank, first.order, model, first))
@@ -132,6 +133,18 @@ class Residency:
             return False
         need = model.need
         return need is None or not any(self._is_leaving(key, model.key) for key in need.victims)
+
+    def _note_vacated(self, now_ms: int, model: Model, *, wanted: bool) -> None:
+        """Its requests may ask again; if they do at once, the device may not show it yet."""
+        victims = model.need.victims if model.need is not None else ()
+        if not wanted:
+            model.vacated_ms = 0
+        elif victims and not self._resident_of(victims):
+            model.vacated_ms = model.vacated_ms or now_ms
+
+    def _resident_of(self, keys: tuple[str, ...]) -> list[Model]:
+        models = (self._books.models.get(key) for key in keys)
+        return [model for model in models if model is not None and model.resident]
 
     def _is_leaving(self, key: str, wanted_by: str) -> bool:
         victim = self._books.models.get(key)
@@ -155,31 +168,31 @@ class Residency:
         self, now_ms: int, model: Model, first: Waiter, headroom_mib: int, out: list[Effect]
     ) -> None:
         """2: plan with idle models alone; only if that is not enough, with busy ones."""
-        vacated_ms = model.need.vacated_ms if model.need is not None else 0
-        if vacated_ms and now_ms < vacated_ms + _SETTLE_MS:
+        if model.vacated_ms and now_ms < model.vacated_ms + _SETTLE_MS:
             return  # they have left, and the device may not show it yet
         due_ms = first.order[0] + self._books.settings.max_swap_delay_ms
         need = Need(first.rank, first.order, due_ms, self._amount_of(model, first))
+        if (parent := self._books.permits.out.get(first.request.parent)) is not None:
+            need.rank, need.spared = parent.rank, parent.model
         chosen = self._plan(now_ms, model, need, headroom_mib, busy_too=False)
         if not chosen.feasible:
             chosen = self._plan(now_ms, model, need, headroom_mib, busy_too=True)
         self.drop_need(model)
-        need.victims = tuple(e.key for e in chosen.evictions)
-        need.freed_mib = sum(e.freed_mib for e in chosen.evictions)
-        need.why = chosen.explanation
+        need.victims = tuple(going.key for going in chosen.evictions)
         model.need = need
         self._books.unsettled.add(model.key)
         if need.victims:
+            model.vacated_ms = 0
             self._settle(now_ms, model, need, out)
-        elif vacated_ms:
-            need.vacated_ms = vacated_ms
-            self._give_up_waiting(now_ms, model, need, out)
+        elif model.vacated_ms:
+            self._give_up_waiting(now_ms, model, out)
 
-    def _give_up_waiting(self, now_ms: int, model: Model, need: Need, out: list[Effect]) -> None:
+    def _give_up_waiting(self, now_ms: int, model: Model, out: list[Effect]) -> None:
         """3: nobody else can leave, and the device has not shown what the others gave back."""
         within_ms = self._books.settings.memory_back_ms
-        if now_ms >= need.vacated_ms + within_ms:
+        if now_ms >= model.vacated_ms + within_ms:
             self.drop_need(model)
+            model.vacated_ms = 0
             why = f"models left for it, and the device shows no free memory after {within_ms} ms"
             self._books.refuse_all(now_ms, out, model.key, Cause.MODEL_FAILED, why, within_ms)
 
@@ -203,7 +216,7 @@ class Residency:
     def _leaving_mib(self, wanting: Model) -> int:
         """Memory on its way back that nobody is waiting for."""
         return sum(
-            m.facts.resident_mib
+            _held_mib(m)
             for m in self._books.models.values()
             if m.leaving and m.wanted_by in ("", wanting.key) and m.resident
         )
@@ -221,10 +234,9 @@ class Residency:
         ]
 
     def _resident(self, now_ms: int, model: Model, bar: str) -> Resident:
-        count = max(1, len(model.instances))
         return Resident(
             model.key,
-            model.facts.resident_mib * count,
+            _held_mib(model),
             _peak_left(model),
             self.rule(model.key).eviction_cost,
             now_ms - model.last_used_ms,
@@ -234,10 +246,8 @@ class Residency:
 
     def _bar(self, now_ms: int, model: Model, need: Need, *, busy_too: bool) -> str:
         """Why it may not leave for this need; empty: it may."""
-        if self.rule(model.key).pinned:
-            return "is pinned by the configuration"
-        if not model.reachable:
-            return "is hosted by a service that does not answer"
+        if never := self._bar_always(model, need):
+            return never
         if model.loading:
             return self._bar_of_load(model, need)
         if model.pinned_by and not self._pin_yields(model, need):
@@ -245,6 +255,13 @@ class Residency:
         if need.rank == Tier.BACKGROUND and self._too_lately(now_ms, model):
             return "was used too lately for the background"  # 0d
         return "" if busy_too else self._bar_of_use(now_ms, model, need)
+
+    def _bar_always(self, model: Model, need: Need) -> str:
+        if self.rule(model.key).pinned:
+            return "is pinned by the configuration"
+        if model.key == need.spared:
+            return "runs the request that this one is for"  # 0f
+        return "" if model.reachable else "is hosted by a service that does not answer"
 
     def _bar_of_use(self, now_ms: int, model: Model, need: Need) -> str:
         if model.running:
@@ -258,11 +275,13 @@ class Residency:
         return model.running > 0 or now_ms < model.last_used_ms + quiet_ms
 
     def _pin_yields(self, model: Model, need: Need) -> bool:
-        """Its waiter lacks memory itself and is the less urgent: both would wait for ever."""
+        """Its waiter may itself wait for what the need waits for, and both for ever."""
         waiter = self._books.room.get(model.pinned_by)
-        if waiter is None or not model.short:
-            return waiter is None
-        return (-need.rank, need.order) < (-waiter.rank, waiter.order)
+        if waiter is None or self._books.holds.closed(waiter.lane.name):
+            return True
+        if waiter.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND:
+            return True  # 0d
+        return model.short and (-need.rank, need.order) < (-waiter.rank, waiter.order)
 
     def _bar_of_load(self, model: Model, need: Need) -> str:
         first = self._books.room.first(model.key)
@@ -272,22 +291,23 @@ class Residency:
 
     # -- having them leave -------------------------------------------------------------------
 
-    def _settle(self, now_ms: int, model: Model, need: Need, out: list[Effect]) -> None:
-        """2a, 2d: have the victims leave together, when they may; until then mark them."""
-        victims = [
-            victim
-            for key in need.victims
-            if (victim := self._books.models.get(key)) is not None and victim.resident
-        ]
+    def _settle(self, now_ms: int, model: Model, need: Need, out: list[Effect]) -> int:
+        """2a, 2d: have the victims leave together, when they may; until then mark them.
+
+        Answers what of the headroom there is, in MiB, has to be left for the need (2e).
+        """
+        victims = self._resident_of(need.victims)
         if need.victims and not victims:
-            need.vacated_ms = need.vacated_ms or now_ms
-            return
+            model.vacated_ms = model.vacated_ms or now_ms
         staying = [v for v in victims if not (v.leaving and v.wanted_by == model.key)]
         for victim in staying:
             self._mark(now_ms, victim, model, need)
         if all(self._idle(now_ms, v, need) or self._must_go(now_ms, v, need) for v in staying):
             for victim in staying:
                 self._dismiss(victim, model, out)
+        to_come_mib = sum(_held_mib(victim) for victim in victims)
+        has_claim = bool(victims) or model.vacated_ms > 0
+        return max(0, need.amount_mib - to_come_mib) if has_claim else 0
 
     def _mark(self, now_ms: int, victim: Model, model: Model, need: Need) -> None:
         victim.wanted_by = model.key
@@ -348,6 +368,10 @@ def _unmark(model: Model) -> None:
     model.wanted_by = ""
     model.least_rank = 0
     model.before = None
+
+
+def _held_mib(model: Model) -> int:
+    return model.facts.resident_mib * max(1, len(model.instances))
 
 
 def _peak_left(model: Model) -> int:

@@ -104,12 +104,8 @@ class Need:
     """What is to be had at least, beside what must be left."""
     victims: tuple[str, ...] = ()
     """Models that go for it; they are marked, or leave."""
-    freed_mib: int = 0
-    """What they give back."""
-    why: str = ""
-    """In words: how the victims were chosen, or what bars every choice."""
-    vacated_ms: int = 0
-    """When the last victims had left; 0: they have not."""
+    spared: str = ""
+    """The model that the waiter's parent runs on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -153,6 +149,8 @@ class Model:
     for_others: bool = False
     """The last question left more than the model's own requests need."""
     need: Need | None = None
+    vacated_ms: int = 0
+    """When the victims of its need had left, as long as it has not the memory; 0: they have not."""
     transient_mib: int = 0
     """Leased for requests that run on it."""
 

@@ -20,6 +20,8 @@ RELEASE_S = 2.0
 _RENEW_EVERY_S = 5.0
 RETRY_S = 1.0
 """How long a broker that is away, or has said no, is left alone."""
+_MOST_OWED = 1024
+"""Releases that are kept for a broker that is away; beyond them a lease ends by its TTL."""
 
 
 class LeaseBook:
@@ -30,9 +32,15 @@ class LeaseBook:
         self._channel = open_channel(broker)
         self._stub: rpc.BrokerServiceAsyncStub = rpc.BrokerServiceStub(self._channel)
         self._service = service
+        self._owed: dict[str, None] = {}
+        """What the broker is yet to be told is released."""
+        self._paying: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Close the channel."""
+        """Close the channel; what is owed still ends by its TTL."""
+        if self._paying is not None:
+            self._paying.cancel()
+            await asyncio.wait([self._paying])
         await self._channel.close()
 
     async def adopt(self, lease_id: str, materialised_mib: int) -> pb.Lease:
@@ -55,13 +63,28 @@ class LeaseBook:
         return next((it for it in listed.leases if (it.lease_id, it.holder) == wanted), None)
 
     async def release(self, lease_id: str) -> None:
-        """Give a lease back; while the broker is away the lease ends by its TTL instead."""
+        """Give a lease back; a broker that is away is told when it has come back."""
+        if not await self._told(lease_id) and len(self._owed) < _MOST_OWED:
+            self._owed[lease_id] = None
+            if self._paying is None or self._paying.done():
+                self._paying = asyncio.create_task(self._pay())
+
+    async def _pay(self) -> None:
+        while self._owed:
+            await asyncio.sleep(RETRY_S)
+            for lease_id in tuple(self._owed):
+                if not await self._told(lease_id):
+                    break
+                del self._owed[lease_id]
+
+    async def _told(self, lease_id: str) -> bool:
+        request = pb.ReleaseLeaseRequest(lease_id=lease_id)
         try:
-            await self._stub.ReleaseLease(
-                pb.ReleaseLeaseRequest(lease_id=lease_id), timeout=RELEASE_S
-            )
+            await self._stub.ReleaseLease(request, timeout=RELEASE_S)
         except grpc.aio.AioRpcError as error:
-            log.get().warning("release failed", lease=lease_id, code=error.code().name)
+            log.get().warning("not released yet", lease=lease_id, code=error.code().name)
+            return False
+        return True
 
     async def release_leftovers(self, living: Callable[[], Collection[str]]) -> None:
         """Release what an earlier life of this service held: its engines died with it.

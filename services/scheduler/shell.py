@@ -7,7 +7,7 @@ is needed, and a request that can be granted is granted before `admit` returns.
 import asyncio
 import os
 from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from chassis import log
@@ -50,6 +50,8 @@ from services.scheduler.core.values import (
 _SIGN_OF_LIFE_S = 5.0
 _MAILBOX = 64
 _HOLDS = 64
+_RETURNS = 60
+"""How often a lease is tried to be returned: about once a second."""
 _NOBODYS_FAULT = (
     # A service that went away takes no blame: its waiters wait for it to come back. Nor does a
     # model whose file has just changed, and with it the lease that it needs; nor one whose load
@@ -293,8 +295,17 @@ class SchedulerShell:
     async def _return_lease(self, lease_id: str) -> None:
         try:
             await self._broker.release(lease_id)
-        except Fault as fault:  # its TTL ends it
+        except Fault as fault:
             log.get().warning("lease not returned", lease=lease_id, reason=fault.reason.value)
+            self._spawn(self._return_later(lease_id))
+
+    async def _return_later(self, lease_id: str) -> None:
+        """Until the broker has heard it, or has been away for so long that the TTL ends it."""
+        for failures in range(1, _RETURNS + 1):
+            await asyncio.sleep(RECONNECT.delay_s(failures))
+            with suppress(Fault):
+                await self._broker.release(lease_id)
+                return
 
     async def _load(self, start: StartLoad) -> None:
         worker = self._worker_of(start.model)

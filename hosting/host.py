@@ -165,8 +165,8 @@ class ModelHost:
         self._check_startable(hosted)
         lease = await self._adopted(lease_id)
         self._check_startable(hosted)
-        if lease.granted_mib < hosted.spec.resident_mib:
-            raise refusals.lease_too_small(hosted.spec, lease.granted_mib)
+        if lease.granted_mib < hosted.resident_mib:
+            raise refusals.lease_too_small(hosted, lease.granted_mib)
         return self._landlord.move_in(hosted, lease)
 
     async def _adopted(self, lease_id: str) -> broker_pb2.Lease:

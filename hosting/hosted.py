@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from chassis.errors import Fault, Reason
 from hosting.core import Record, Seen, State, model_state
+from hosting.measured import Measured
 from hosting.tenancy import Tenancy
 from hosting.values import ModelSpec, Source
 
@@ -19,6 +20,7 @@ class Hosted:
     """Of what `spec` was made from."""
     spec: ModelSpec
     record: Record = field(default_factory=Record)
+    measured: Measured = field(default_factory=Measured)
     tenancies: list[Tenancy] = field(default_factory=list)
     """At most spec.max_instances."""
     gate: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -47,6 +49,22 @@ class Hosted:
             return ""
         engine = min(ready, key=lambda one: len(one.permits)).engine
         return engine.address if engine is not None else ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is leased for by what was seen."""
+        return self.spec.measure and self.measured.resident_mib > 0
+
+    @property
+    def resident_mib(self) -> int:
+        """What is leased for an instance."""
+        return self.measured.resident_mib if self.is_measured else self.spec.resident_mib
+
+    @property
+    def peak_transient_mib(self) -> int:
+        """What is leased for a request beside that."""
+        seen_mib = self.measured.peak_transient_mib if self.is_measured else 0
+        return seen_mib or self.spec.peak_transient_mib
 
     def seen_by(self, lease_id: str) -> list[Seen]:
         """Its instances as a load finds them that brings `lease_id`."""

@@ -73,6 +73,7 @@ class Landlord:
             if hosted.spec == before:
                 return
             log.get().info("model changed", model=hosted.spec.key, problem=hosted.spec.problem)
+            hosted.measured.clear()
             hosted.record.failures = 0
             hosted.record.clear()
             self.tell(hosted)
@@ -109,7 +110,9 @@ class Landlord:
         tenancy.load_ms = round((time.monotonic() - engine.began) * 1000)
         log.get().info("model ready", instance=tenancy.instance_id, load_ms=tenancy.load_ms)
         hosted.record.clear()
-        self.step(hosted, tenancy, Step.READY)
+        tenancy.life.take(Step.READY, steady_ms())
+        _measure(hosted, tenancy)
+        self.tell(hosted)
         tenancy.renew_leases()
         while True:
             await self._absorb_next(hosted, tenancy, engine)
@@ -151,6 +154,7 @@ class Landlord:
         if usage == tenancy.usage:
             return
         tenancy.usage = usage
+        _measure(hosted, tenancy)
         if usage.is_far_from(tenancy.renewed):
             tenancy.renew_leases()
         self.tell(hosted)
@@ -220,6 +224,12 @@ class Landlord:
         await asyncio.gather(
             tenancy.transients.close(), self._leases.release(tenancy.lease.lease_id)
         )
+
+
+def _measure(hosted: Hosted, tenancy: Tenancy) -> None:
+    # On a card nobody can say: processes in containers cannot be told apart by its driver.
+    if tenancy.state is State.READY and not tenancy.on_card:
+        hosted.measured.see(tenancy.spec, tenancy.usage, len(tenancy.permits))
 
 
 def _outcome(tenancy: Tenancy, living: "asyncio.Task[None]") -> Fault | None:

@@ -3,7 +3,6 @@
 from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from hosting.hosted import Hosted
-from hosting.values import ModelSpec
 
 
 def lease_required(what: str) -> Fault:
@@ -15,12 +14,12 @@ def lease_required(what: str) -> Fault:
     )
 
 
-def lease_too_small(spec: ModelSpec, granted_mib: int) -> Fault:
+def lease_too_small(hosted: Hosted, granted_mib: int) -> Fault:
     """The lease does not hold the model."""
     return Fault(
         Reason.LEASE_REQUIRED,
-        f"Model '{spec.key}' needs {spec.resident_mib} MiB, but the lease for it is of "
-        f"{granted_mib} MiB: if its file has just changed, ask again; else pass a larger lease.",
+        f"Model '{hosted.spec.key}' needs {hosted.resident_mib} MiB, but the lease for it is "
+        f"of {granted_mib} MiB: if its file has just changed, ask again; else pass a larger lease.",
         retry_after_s=1.0,
     )
 

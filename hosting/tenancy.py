@@ -81,13 +81,18 @@ class Tenancy:
         return self.dismissed or self.living is None or self.living.done()
 
     @property
+    def on_card(self) -> bool:
+        """Its memory is not the host's, and is no pretence."""
+        return self.lease.device.startswith("gpu")
+
+    @property
     def resident_in_use_mib(self) -> int:
         """Memory it holds beside that of running requests.
 
         On a card the model's footprint stands for it: processes in containers cannot be told
         apart by the driver, and host memory says nothing about the card.
         """
-        if self.lease.device.startswith("gpu"):
+        if self.on_card:
             in_use = self.spec.resident_mib if self.facts is not None else 0
         else:
             in_use = self.usage.resident_mib

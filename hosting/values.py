@@ -39,6 +39,8 @@ class ModelSpec:
     modalities: tuple[str, ...] = ("text",)
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Passed to the engine process as JSON."""
+    measure: bool = False
+    """Whether to lease by what its engines were seen to hold, rather than by what stands here."""
     problem: str = ""
     """One sentence: why it cannot be loaded as things stand. Empty: nothing is known against it."""
 

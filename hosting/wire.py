@@ -58,8 +58,9 @@ def permit_change(tenancy: Tenancy, change: pb.PermitChange) -> pb.WatchModelsRe
 def _footprint(hosted: Hosted) -> common_pb2.Footprint:
     return common_pb2.Footprint(
         device=hosted.tenancies[0].lease.device if hosted.tenancies else "",
-        resident_mib=hosted.spec.resident_mib,
-        peak_transient_mib=hosted.spec.peak_transient_mib,
+        resident_mib=hosted.resident_mib,
+        peak_transient_mib=hosted.peak_transient_mib,
+        measured=hosted.is_measured,
     )
 
 

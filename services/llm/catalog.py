@@ -44,6 +44,7 @@ class ModelFile:
             lane=config.lane,
             resident_mib=resident_mib,
             places=spec.places,
+            max_instances=config.max_instances,
             context_tokens=context_tokens,
             owner=config.owner,
             created_unix_ms=created_ms,

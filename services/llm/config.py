@@ -26,6 +26,8 @@ class ModelConfig(Section):
     """Longest prompt plus answer; 0: what the model was trained for."""
     places: _Count = 4
     """Requests it runs side by side; each is guaranteed its context."""
+    max_instances: _Count = 1
+    """Engine processes side by side, each with memory and places of its own."""
     threads: _Count | None = None
     """Default: the cores of this machine less one."""
     batch_tokens: _Count = 512

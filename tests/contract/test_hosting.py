@@ -188,6 +188,18 @@ async def test_a_model_that_changes_is_described_anew_and_leased_for(tmp_path: P
         following.cancel()
 
 
+async def test_a_measured_model_is_leased_for_as_it_was_seen(tmp_path: Path) -> None:
+    async with world(tmp_path, resident_mib=300) as w:
+        w.source.change(measure=True)
+        await w.ready()
+        await until(lambda: w.model().footprint.measured, "it is measured")
+        assert w.model().footprint.resident_mib == 300
+        await w.unload()
+        fault = await refusal(drained(w.load(await w.lease())))
+        assert (fault.reason, "needs 300 MiB" in fault.message) == (Reason.LEASE_REQUIRED, True)
+        await drained(w.load(await w.lease(mib=300)))
+
+
 async def test_every_line_of_an_engine_says_whose_it_is(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

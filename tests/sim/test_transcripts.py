@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from services.scheduler.core import scheduler
+from tests.sim.broker_world import BrokerWorld
 from tests.sim.scheduler_world import SchedulerWorld
 from tests.sim.transcript import Commands, TranscriptError, replay
 
 HERE = Path(__file__).parent
-WORLDS: dict[str, type[Commands]] = {"scheduler": SchedulerWorld}
+WORLDS: dict[str, type[Commands]] = {"broker": BrokerWorld, "scheduler": SchedulerWorld}
 TRANSCRIPTS = [path for folder in WORLDS for path in sorted((HERE / folder).glob("*.txt"))]
 
 

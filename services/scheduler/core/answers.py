@@ -2,6 +2,7 @@
 
 from services.scheduler.core.books import Books
 from services.scheduler.core.entrance import RETRY_AFTER_MS
+from services.scheduler.core.line import Waiter, size_of
 from services.scheduler.core.residency import ASK_AGAIN_MS, Residency
 from services.scheduler.core.scan import Scan
 from services.scheduler.core.state import Instance, Model
@@ -58,7 +59,7 @@ class Answers:
             books.stand_again(waiter)
             model = books.models[waiter.model]
             model.promised_mib = 0
-            _stand_aside(model)
+            _stand_aside(model, waiter)
             self._residency.denied(now_ms, model, waiter, headroom_mib, out)
 
     def transient_unanswered(self, now_ms: int, permit_id: str) -> None:
@@ -69,7 +70,7 @@ class Answers:
             return
         books.stand_again(waiter)
         model = books.models[waiter.model]
-        _stand_aside(model)
+        _stand_aside(model, waiter)
         books.unsettled.add(model.key)
         self._ask_again(now_ms, model)
 
@@ -102,7 +103,9 @@ class Answers:
         # What was to be left for others may be theirs no more: only its own needs are for ever.
         final = not model.for_others and model.facts.state is not State.READY
         if why is not None and final:
-            self._books.refuse_all(now_ms, out, key, Cause.NEVER_FITS, why)
+            for waiter in self._books.room.of(key):
+                if waiter.rank <= model.asked_rank:  # a higher tier may dip deeper
+                    self._books.refuse(now_ms, out, waiter, Cause.NEVER_FITS, why)
         elif first is not None:
             self._residency.denied(now_ms, model, first, headroom_mib, out)
 
@@ -136,9 +139,9 @@ class Answers:
         self._books.look_at(model.ask_again_ms, model.key)
 
 
-def _stand_aside(model: Model) -> None:
-    model.short = True
-    model.refresh()
+def _stand_aside(model: Model, waiter: Waiter) -> None:
+    """It, and who needs as much, until there may be more."""
+    model.short, model.short_for = size_of(waiter.need_mib), waiter.name
 
 
 def _may_load(model: Model) -> bool:

@@ -11,7 +11,7 @@ from services.scheduler.core.queue import WaitingRoom
 from services.scheduler.core.runs import Runs
 from services.scheduler.core.settings import Settings
 from services.scheduler.core.state import Model
-from services.scheduler.core.values import Cause, Effect, Refuse
+from services.scheduler.core.values import Cause, Effect, Refuse, Request
 
 
 class Books:
@@ -45,6 +45,19 @@ class Books:
         model = self.models.get(waiter.model)
         if model is not None and model.pinned_by == waiter.name:
             model.pinned_by = ""
+
+    def need_mib(self, request: Request, key: str) -> int:
+        """The least of transient memory that a request can do with."""
+        model = self.models.get(key)
+        preferred = request.preferred_mib or (model.facts.peak_mib if model is not None else 0)
+        return min(request.minimum_mib or preferred, preferred)
+
+    def size_up(self, key: str) -> None:
+        """A model's peak has become known, or another: its waiters stand where they belong."""
+        for waiter in self.room.of(key):
+            need_mib = self.need_mib(waiter.request, key)
+            if waiter.line is not None and need_mib != waiter.need_mib:
+                self.room.resize(waiter, need_mib)
 
     def set_back(self, waiter: Waiter) -> None:
         """Give back the permits and the place that were set aside for a waiter, if they were."""
@@ -91,15 +104,18 @@ class Books:
         out = sum(permit.lane == lane for permit in self.permits.out.values())
         return out + sum(waiter.lane.name == lane for waiter in self.room.aside.values())
 
-    def memory_may_be_back(self) -> None:
-        """Leases that were refused may be asked for again at once."""
+    def memory_may_be_back(self, *, pause_ms: int = 0) -> None:
+        """Leases that were refused may be asked for again, each after a pause since the last."""
         for key in self.unsettled:
             model = self.models.get(key)
-            if model is not None and (model.short or not model.serves):
-                model.ask_again_ms = 0
-                if model.short:
-                    model.short = False
-                    model.refresh()
+            if model is None:
+                continue
+            model.short = 0
+            again_ms = model.asked_ms + pause_ms
+            if not model.serves and again_ms < model.ask_again_ms:
+                model.ask_again_ms = again_ms
+                if pause_ms:
+                    self.look_at(again_ms, key)
 
     def look_at(self, when_ms: int, key: str) -> None:
         """Decide about a model anew at that time, if not before."""

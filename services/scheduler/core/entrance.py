@@ -51,7 +51,8 @@ class Entrance:
         if full is not None:
             cause, limit = full
             return Refuse(name, cause, f"{limit}", RETRY_AFTER_MS)
-        if request.try_acquire and rank <= self._scan.stopped_at:
+        would_wait = rank <= self._scan.stopped_at or model is None or not model.open
+        if request.try_acquire and would_wait:
             return Refuse(name, Cause.SATURATED, "", RETRY_AFTER_MS)  # 1
         return None
 
@@ -66,7 +67,8 @@ class Entrance:
         elif cost > books.permits.total:
             cost = books.permits.total
         client = books.clients.enter(now_ms, request.key)
-        waiter = Waiter(request, key, rank, lane, cost, client)
+        need_mib = books.need_mib(request, key)
+        waiter = Waiter(request, key, rank, lane, cost, need_mib, client)
         books.room.add(waiter)
         if request.load_only:
             books.loads.setdefault(key, {})[request.permit_id] = waiter

@@ -14,6 +14,12 @@ Order = tuple[int, int]
 """First arrival, then the order in which we heard of it."""
 
 
+def size_of(need_mib: int) -> int:
+    """A size of transient memory: rounded up to three binary digits, so that there are few."""
+    step = 1 << max(0, need_mib.bit_length() - 3)
+    return -(-need_mib // step) * step
+
+
 class Waiter:
     """A request while it waits."""
 
@@ -24,6 +30,7 @@ class Waiter:
         "lane",
         "line",
         "model",
+        "need_mib",
         "order",
         "rank",
         "request",
@@ -38,6 +45,7 @@ class Waiter:
         rank: int,
         lane: "Lane",
         cost: int,
+        need_mib: int,
         client: "Client",
     ) -> None:
         self.request = request
@@ -48,6 +56,8 @@ class Waiter:
         self.order: Order = (0, 0)
         self.lane = lane
         self.cost = cost
+        self.need_mib = need_mib
+        """The least of transient memory that it can do with."""
         self.client = client
         self.line: Line | None = None
         """None: it stands aside, or waits no more."""
@@ -82,20 +92,21 @@ class _Queue:
 
 
 class Line:
-    """Waiters of one rank, model and lane. Whoever is in no line stands aside.
+    """Waiters of one rank, model, lane and size. Whoever is in no line stands aside.
 
     With one client it is its queue. With several a heap of clients stands before their queues: an
     entry for every state that a client has been in since, of which only the present one counts.
     """
 
-    __slots__ = ("_heap", "_queues", "inflight", "lane", "model", "rank", "soft")
+    __slots__ = ("_heap", "_queues", "inflight", "lane", "model", "size", "soft")
 
     def __init__(
-        self, rank: int, model: str, lane: str, soft: int, inflight: dict[tuple[str, str], int]
+        self, model: str, lane: str, size: int, soft: int, inflight: dict[tuple[str, str], int]
     ) -> None:
-        self.rank = rank
         self.model = model
         self.lane = lane
+        self.size = size
+        """Of the transient memory that its waiters need: see `size_of`."""
         self.soft = soft
         self.inflight = inflight
         self._queues: dict[Client, _Queue] = {}

@@ -5,7 +5,7 @@ Finding the next one costs O(models that are waited for + log n); so does enteri
 
 from collections.abc import Iterator
 
-from services.scheduler.core.line import Line, Waiter
+from services.scheduler.core.line import Line, Waiter, size_of
 from services.scheduler.core.settings import Fairness
 from services.scheduler.core.values import Tier
 
@@ -23,7 +23,8 @@ class Bench:
     def __init__(self, rank: int, model: str) -> None:
         self.rank = rank
         self.model = model
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[tuple[str, int], Line] = {}
+        """By lane and size."""
         self.first: Waiter | None = None
 
     def oldest(self) -> Waiter:
@@ -144,11 +145,11 @@ class WaitingRoom:
         if bench is None:
             bench = benches[waiter.model] = Bench(waiter.rank, waiter.model)
         lane = LOAD_LANE if waiter.request.load_only else waiter.lane.name
-        line = bench.lines.get(lane)
+        size = size_of(waiter.need_mib) if waiter.need_mib else 0
+        line = bench.lines.get((lane, size))
         if line is None:
-            line = bench.lines[lane] = Line(
-                waiter.rank, waiter.model, lane, self._soft, self.inflight
-            )
+            line = Line(waiter.model, lane, size, self._soft, self.inflight)
+            bench.lines[lane, size] = line
         line.add(waiter)
         if bench.first is not None and waiter.order < bench.first.order:
             bench.first = waiter
@@ -170,7 +171,7 @@ class WaitingRoom:
         benches = self.benches[waiter.rank]
         bench = benches[waiter.model]
         if not line:
-            del bench.lines[line.lane]
+            del bench.lines[line.lane, line.size]
             if not bench.lines:
                 del benches[waiter.model]
 
@@ -181,6 +182,12 @@ class WaitingRoom:
         waiter.rank += 1
         waiter.runs_as = waiter.rank
         self.counts[waiter.rank] += 1
+        self.stand(waiter)
+
+    def resize(self, waiter: Waiter, need_mib: int) -> None:
+        """It needs another amount of memory than was thought."""
+        self._leave_line(waiter)
+        waiter.need_mib = need_mib
         self.stand(waiter)
 
     def first(self, model: str) -> Waiter | None:

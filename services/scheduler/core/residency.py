@@ -51,6 +51,7 @@ class Residency:
                 self._ask_later(now_ms, model, ASK_AGAIN_MS)
                 self._make_room(now_ms, model, first, _PLENTY_MIB, out)
             else:
+                model.asked_ms, model.asked_rank = now_ms, first.rank
                 self._ask(model, first, promised_mib, out)
                 return
 
@@ -68,8 +69,9 @@ class Residency:
             self._ask_later(now_ms, model, GROW_AGAIN_MS)  # nobody leaves for a further instance
             return
         self._ask_later(now_ms, model, ASK_AGAIN_MS)
-        headroom_mib = max(0, headroom_mib - model.promised_mib)
-        self._make_room(now_ms, model, first, headroom_mib, out)
+        headroom_mib -= model.promised_mib
+        if headroom_mib >= 0:  # else nobody leaves for it before the more urgent have theirs
+            self._make_room(now_ms, model, first, headroom_mib, out)
 
     def drop_need(self, model: Model) -> None:
         """Its memory is there, or wanted no more: who was marked for it goes on."""
@@ -108,7 +110,8 @@ class Residency:
         books = self._books
         wanted = []
         for key in list(books.unsettled):
-            model, first = books.models.get(key), books.room.first(key)
+            model = books.models.get(key)
+            first = self._first_that_lacks(key, model)
             lacks = model is None or not model.serves or model.short or _could_grow(model)
             if first is None or not lacks:
                 books.unsettled.discard(key)
@@ -133,6 +136,14 @@ class Residency:
             return False
         need = model.need
         return need is None or not any(self._is_leaving(key, model.key) for key in need.victims)
+
+    def _first_that_lacks(self, key: str, model: Model | None) -> Waiter | None:
+        if model is None or not model.short:
+            return self._books.room.first(key)
+        refused = self._books.room.get(model.short_for)
+        if refused is None:
+            model.short = 0  # it left; who needs as much may ask for it
+        return refused
 
     def _note_vacated(self, now_ms: int, model: Model, *, wanted: bool) -> None:
         """Its requests may ask again; if they do at once, the device may not show it yet."""
@@ -199,14 +210,13 @@ class Residency:
     def _amount_of(self, model: Model, first: Waiter) -> int:
         if not model.short:
             return model.facts.resident_mib
-        preferred = first.request.preferred_mib or model.facts.peak_mib
-        return min(first.request.minimum_mib or preferred, preferred)
+        return first.need_mib
 
     def _plan(
         self, now_ms: int, model: Model, need: Need, headroom_mib: int, *, busy_too: bool
     ) -> Plan:
         amount_mib = need.amount_mib or model.facts.resident_mib
-        wanted = Wanted(model.key, amount_mib, _peak_left(model), transient=model.short)
+        wanted = Wanted(model.key, amount_mib, _peak_left(model), transient=model.short > 0)
         residents = self._residents(now_ms, model.key, need, busy_too=busy_too)
         if model.short:
             residents.append(self._resident(now_ms, model, ""))
@@ -281,7 +291,7 @@ class Residency:
             return True
         if waiter.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND:
             return True  # 0d
-        return model.short and (-need.rank, need.order) < (-waiter.rank, waiter.order)
+        return model.short > 0 and (-need.rank, need.order) < (-waiter.rank, waiter.order)
 
     def _bar_of_load(self, model: Model, need: Need) -> str:
         first = self._books.room.first(model.key)
@@ -329,13 +339,15 @@ class Residency:
 
     def _lingered(self, now_ms: int, victim: Model, need: Need) -> bool:
         until_ms = min(victim.last_used_ms + self._books.settings.linger_ms, need.due_ms)
-        if now_ms < until_ms:
+        if now_ms < until_ms and need.rank <= victim.last_rank:
             self._books.look_at(until_ms, victim.key)
             return False
         return True
 
     def _must_go(self, now_ms: int, victim: Model, need: Need) -> bool:
         """What runs on it is to end: it is of lower tiers, or the delay is over."""
+        if not victim.running:
+            return False
         due = now_ms >= need.due_ms
         if self._scan.would_take(victim, need.rank, need.order if due else None):
             return False

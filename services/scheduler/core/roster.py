@@ -13,6 +13,8 @@ from services.scheduler.core.values import (
 )
 
 _UNLOAD_DRAIN_MS = 1_000
+_PAUSE_MS = 20
+"""Between two questions about a lease, where it is the end of requests that gives rise to them."""
 _HOLDS_NOTHING = (State.COLD, State.FAILED)
 
 
@@ -27,13 +29,17 @@ class Roster:
         """Its service says how a model stands."""
         books, state = self._books, facts.state
         model = books.models.get(facts.key)
+        resized = model is None or model.facts.peak_mib != facts.peak_mib
         if model is None:
             model = books.models[facts.key] = Model(facts)
             model.last_used_ms = now_ms
         before, model.reachable = model.facts.state, True
         if state in _HOLDS_NOTHING:
-            model.leaving = model.short = False
+            # One whose load was given up has left when its load has ended.
+            model.leaving, model.short = model.leaving and model.starting, 0
         model.reported(facts)
+        if resized and books.room.waiting_for(facts.key):
+            books.size_up(facts.key)
         if state is State.READY and before is not State.READY:
             model.last_used_ms = now_ms
             self._look_when_unused(now_ms, model)
@@ -74,7 +80,7 @@ class Roster:
 
     def stays(self, model: Model) -> None:
         """Its unload has ended; its reports say how."""
-        model.leaving = False
+        model.leaving = model.leaving and model.loading
         model.refresh()
         self._books.memory_may_be_back()
 
@@ -85,11 +91,11 @@ class Roster:
             return
         model.transient_mib -= permit.lease_mib
         model.vacate(permit.instance_id)
-        model.last_used_ms = now_ms
+        model.last_used_ms, model.last_rank = now_ms, permit.rank
         if model.running == 0:
             self._look_when_unused(now_ms, model)
         if self._books.unsettled and (model.running == 0 or permit.lease_id):
-            self._books.memory_may_be_back()
+            self._books.memory_may_be_back(pause_ms=_PAUSE_MS)
 
     def used(self, now_ms: int, model: Model) -> None:
         """Somebody wanted it resident, and it is."""
@@ -102,9 +108,8 @@ class Roster:
         model = self._books.models.get(key)
         if model is None:
             return
-        if model.short and now_ms >= model.ask_again_ms:
-            model.short = False
-            model.refresh()
+        if now_ms >= model.ask_again_ms:
+            model.short = 0
         self._unload_unused(now_ms, model, out)
 
     def _loading(self, now_ms: int, model: Model, before: State, out: list[Effect]) -> None:

@@ -64,7 +64,7 @@ class Scan:
             model = self._books.models.get(bench.model)
             if model is None or not model.open or rank < model.least_rank:
                 continue
-            waiter = self._first_of(bench)
+            waiter = self._first_of(bench, model)
             if waiter is None:
                 continue
             if model.before is not None and not _in_time(waiter, model.least_rank, model.before):
@@ -76,12 +76,10 @@ class Scan:
     def would_take(self, model: Model, least_rank: int, before: Order | None) -> bool:
         """Somebody waits whom the model would still take, if it took those ranks and of the least
         of them only who came before."""
-        if model.short:
-            return False
         for rank in range(CHILD, least_rank - 1, -1):
             bench = self._books.room.benches[rank].get(model.key)
             if bench is not None:
-                waiter = self._first_of(bench)
+                waiter = self._first_of(bench, model)
                 if waiter is not None and _in_time(waiter, least_rank, before):
                     return True
         return False
@@ -123,15 +121,19 @@ class Scan:
         model = self._books.models.get(waiter.model)
         if model is None or not model.open or waiter.rank < model.least_rank:
             return False
-        in_time = _in_time(waiter, model.least_rank, model.before)
-        return in_time and not self._books.holds.closed(waiter.lane.name)
+        assert waiter.line is not None  # noqa: S101 - who stands aside does not stand
+        if self._books.holds.closed(waiter.lane.name) or model.lacks(waiter.line.size):
+            return False
+        return _in_time(waiter, model.least_rank, model.before)
 
-    def _first_of(self, bench: Bench) -> Waiter | None:
+    def _first_of(self, bench: Bench, model: Model) -> Waiter | None:
         best: Waiter | None = None
         best_key: tuple[bool, float, tuple[int, int]] | None = None
         several = len(bench.lines) > 1
         for line in bench.lines.values():
             if line.lane == LOAD_LANE or self._books.holds.closed(line.lane):
+                continue
+            if model.lacks(line.size):
                 continue
             head = line.head()
             if not several:
@@ -183,15 +185,14 @@ class Scan:
         model.occupy(instance)
         waiter.runs_as = self._rank_of_run(waiter)
         books.permits.take(waiter.cost, waiter.runs_as)
-        preferred = request.preferred_mib or model.facts.peak_mib
-        if not preferred:
+        if not waiter.need_mib:
             self.grant(now_ms, waiter, instance, out)
             return
         waiter.instance = instance
         books.room.step_aside(waiter)
-        minimum = min(request.minimum_mib or preferred, preferred)
+        preferred = request.preferred_mib or max(model.facts.peak_mib, waiter.need_mib)
         tier = Tier(waiter.runs_as)
-        out.append(AskTransient(request.permit_id, waiter.model, preferred, minimum, tier))
+        out.append(AskTransient(waiter.name, waiter.model, preferred, waiter.need_mib, tier))
 
     def _rank_of_run(self, waiter: Waiter) -> int:
         """The tier that its run counts in: a child's is its parent's (0f)."""

@@ -140,10 +140,19 @@ class Model:
     """What it takes: ranks from here up …"""
     before: Order | None = None
     """… and of the least of them only who came before this."""
-    short: bool = False
-    """A request's transient memory was refused; its waiters stand aside until there may be more."""
+    short: int = 0
+    """A request's transient memory of this size was refused: such and larger ones stand aside until
+    there may be more; 0: none was."""
+    short_for: str = ""
+    """The waiter that was refused it."""
+    last_rank: int = 0
+    """The tier of what ran on it last."""
     ask_again_ms: int = 0
     """No lease is asked for before this."""
+    asked_ms: int = 0
+    """When one was asked for last, …"""
+    asked_rank: int = 0
+    """… and for somebody of which rank."""
     promised_mib: int = 0
     """What the last question left to more urgent needs."""
     for_others: bool = False
@@ -206,9 +215,11 @@ class Model:
 
     def refresh(self) -> None:
         """Find out anew whether it is open."""
-        self.open = (
-            self.serves and not self.short and any(i.free > 0 for i in self.instances.values())
-        )
+        self.open = self.serves and any(i.free > 0 for i in self.instances.values())
+
+    def lacks(self, size: int) -> bool:
+        """There was no transient memory of that size."""
+        return self.short > 0 and size >= self.short
 
     def pick(self) -> Instance:
         """The least loaded instance that has a place; the model is open."""

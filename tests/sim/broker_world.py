@@ -7,8 +7,8 @@ reader and the clock. `NAME` is a lease's.
 from services.broker.core import (
     Ask,
     Budget,
-    Denied,
     DenialReason,
+    Denied,
     Entry,
     Floors,
     Full,
@@ -172,10 +172,8 @@ class BrokerWorld(Commands):
     def do_memory(self) -> list[str]:
         """memory: what is free, lent, lent and not taken up, and used by others."""
         memory = self._ledger.memory(_DEVICE, self._budget, self.now)
-        return [
-            f"{memory.free_mib} MiB free, {memory.leased_mib} lent, {memory.unmaterialised_mib} of"
-            f" them not taken up, {memory.foreign_mib} used by others"
-        ]
+        lent = f"{memory.leased_mib} lent, {memory.unmaterialised_mib} of them not taken up"
+        return [f"{memory.free_mib} MiB free, {lent}, {memory.foreign_mib} used by others"]
 
     def do_leases(self) -> list[str]:
         """leases: all that live, oldest first."""

@@ -148,6 +148,8 @@ class SchedulerWorld(Commands):
 
     def do_started(self, *names: str) -> list[str]:
         """started NAMES: their engines took the requests in."""
+        if unknown := [name for name in names if name not in self.core.permits]:
+            raise ValueError(f"{' '.join(unknown)} has not been granted")
         permits = [self.core.permits[name] for name in names]
         return self._say(
             *(self.core.permit_started(self.now, p.name, p.model, p.instance_id) for p in permits)
@@ -219,7 +221,7 @@ class SchedulerWorld(Commands):
         room = int(given.get("room", 0))
         match answer:
             case "granted":
-                mib = int(given.get("mib", self._peaks[name]))
+                mib = int(given["mib"]) if "mib" in given else self._peaks[name]
                 granted = self.core.transient_granted(self.now, name, f"peak-{name}", mib)
                 return self._say(granted)
             case "denied" | "never":

@@ -41,6 +41,7 @@ def test_the_rules_that_transcripts_name_are_those_of_the_core() -> None:
         ("model m READY plces=1", 'there is no option "plces"'),
         ("model m RAEDY", "RAEDY"),
         ("free a wnats m", 'it goes "NAME wants KEY"'),
+        ("done a", "a has not been granted"),
         ("wait 5", '"5" is no length of time'),
         ("lease m perhaps", 'the broker does not answer "perhaps"'),
         ('free "a wants m', "quotation"),

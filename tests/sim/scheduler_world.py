@@ -1,8 +1,8 @@
 """The world of the scheduler's transcripts: its commands, which are documented here alone.
 
 The core is real. The transcript is everything around it: callers, engines, model services, the
-broker and the clock. Words: `decisions` below the dashes are put into words by `scheduler_words`;
-`NAME` is a request's and then its permit's, `KEY` a model's.
+broker and the clock. `NAME` is a request's and then its permit's, `KEY` a model's. Decisions are put
+into words by `scheduler_words`.
 """
 
 from collections.abc import Sequence
@@ -172,8 +172,8 @@ class SchedulerWorld(Commands):
         [context=TOKENS] [most=INSTANCES] [ready=1,2] [loading=3] [progress=0.5] [retry=TIME]:
         its service reports it.
 
-        What the first line names, and `family` to `most`, holds until it is said otherwise.
-        `takes` is how long its load took; `ready` and `loading` are the instances of several.
+        `lane` to `most` hold until they are said otherwise; `takes` is how long its load took.
+        `ready` and `loading` are the instances of several.
         """
         facts = self._told.facts(self.now, key, State[state], words)
         return self._say(self.core.model_changed(self.now, facts))

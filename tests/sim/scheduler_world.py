@@ -1,8 +1,8 @@
 """The world of the scheduler's transcripts: its commands, which are documented here alone.
 
 The core is real. The transcript is everything around it: callers, engines, model services, the
-broker and the clock. `NAME` is a request's and then its permit's, `KEY` a model's. Decisions are put
-into words by `scheduler_words`.
+broker and the clock. `NAME` is a request's and then its permit's, `KEY` a model's. Decisions are
+put into words by `scheduler_words`.
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from chassis.status import fault_of
 from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
-from services.scheduler.core.values import InstanceFacts, ModelFacts, State, Tier
+from services.scheduler.core.values import AskTransient, InstanceFacts, ModelFacts, State, Tier
 
 _TIMEOUT_S = 5.0
 _SILENCE_S = 20.0
@@ -100,18 +100,17 @@ class Broker:
             )
         )
 
-    async def acquire_transient(
-        self, holder: str, preferred_mib: int, minimum_mib: int, tier: Tier, request_id: str
-    ) -> Granted | Denied:
+    async def acquire_transient(self, holder: str, ask: AskTransient) -> Granted | Denied:
         """A lease for one request, or why there is none. Raises Fault."""
         return await self._acquire(
             broker_pb2.AcquireLeaseRequest(
                 holder=holder,
                 kind=broker_pb2.LEASE_KIND_TRANSIENT,
-                tier=common_pb2.Tier.ValueType(tier.value),
-                preferred_mib=preferred_mib,
-                minimum_mib=minimum_mib,
-                request_id=request_id,
+                tier=common_pb2.Tier.ValueType(ask.tier.value),
+                preferred_mib=ask.preferred_mib,
+                minimum_mib=ask.minimum_mib,
+                leave_mib=ask.leave_mib,
+                request_id=ask.permit_id,
             )
         )
 

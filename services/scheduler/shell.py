@@ -269,9 +269,7 @@ class SchedulerShell:
     async def _ask_transient(self, ask: AskTransient) -> None:
         name, holder = ask.permit_id, self._holder_of(ask.model)
         try:
-            answer = await self._broker.acquire_transient(
-                holder, ask.preferred_mib, ask.minimum_mib, ask.tier, name
-            )
+            answer = await self._broker.acquire_transient(holder, ask)
         except Fault as fault:
             log.get().warning("no answer about a lease", model=ask.model, reason=fault.reason.value)
             self._perform(self.core.transient_unanswered(steady_ms(), name))

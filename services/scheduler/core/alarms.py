@@ -26,7 +26,7 @@ class Alarm(IntEnum):
     HOLD = 5
     """A hold expires (lane, holder)."""
     LOOK = 6
-    """Something about a model (its key) has to be decided anew."""
+    """Something about a model has to be decided anew (its key, when)."""
 
 
 class Alarms:

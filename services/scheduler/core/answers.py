@@ -35,7 +35,7 @@ class Answers:
             books.stand_again(waiter)
             out.append(ReturnLease(lease_id))
             return
-        model.vacated_ms = 0
+        model.vacated_ms, books.lent_ms = 0, now_ms
         permit = self._scan.grant(now_ms, waiter, instance, out)
         permit.lease_id, permit.lease_mib = lease_id, mib
         model.transient_mib += mib
@@ -51,14 +51,14 @@ class Answers:
         waiter = books.room.get(permit_id)
         if waiter is None or waiter.instance is None:
             return
-        if why is not None:
+        if why is not None and not waiter.asked_leave_mib:
             books.refuse(now_ms, out, waiter, Cause.NEVER_FITS, why)
         elif waiter.request.try_acquire:
             books.refuse(now_ms, out, waiter, Cause.SATURATED, "", RETRY_AFTER_MS)
         else:
             books.stand_again(waiter)
             model = books.models[waiter.model]
-            model.promised_mib = 0
+            model.promised_mib = waiter.asked_leave_mib
             _stand_aside(model, waiter)
             self._residency.denied(now_ms, model, waiter, headroom_mib, out)
 
@@ -86,6 +86,7 @@ class Answers:
             out.append(ReturnLease(lease_id))
             return
         model.starting, model.load_began_ms, model.vacated_ms = True, now_ms, 0
+        model.denials, books.lent_ms = 0, now_ms
         if model.facts.state is not State.READY:
             model.pinned_by = first.name  # 0e
         self._residency.drop_need(model)
@@ -122,10 +123,9 @@ class Answers:
         model = self._books.models.get(key)
         if model is None:
             return
-        given_up = model.leaving and model.loading
         serves = model.facts.state is State.READY
-        model.starting = False
-        if not serves:
+        given_up, model.given_up, model.starting = model.given_up, False, False
+        if given_up or not serves:
             model.leaving = False
         model.refresh()
         if failure is not None and not serves and not given_up:

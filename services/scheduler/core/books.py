@@ -5,7 +5,7 @@ from typing import Any
 from services.scheduler.core.alarms import Alarm, Alarms
 from services.scheduler.core.clients import Clients
 from services.scheduler.core.holds import Holds
-from services.scheduler.core.line import Waiter
+from services.scheduler.core.line import Order, Waiter
 from services.scheduler.core.permits import PermitBook
 from services.scheduler.core.queue import WaitingRoom
 from services.scheduler.core.runs import Runs
@@ -30,7 +30,11 @@ class Books:
         """Who only wants a model loaded, by model."""
         self.unsettled: set[str] = set()
         """Models that are waited for and do not, or may not, serve: residency looks at these."""
-        self._looks: dict[str, int] = {}
+        self.claims: list[tuple[int, Order, int]] = []
+        """Headroom that is spoken for: by whose need (urgency, order), and how much."""
+        self.lent_ms = 0
+        """When the broker granted a lease last."""
+        self._looks: set[tuple[str, int]] = set()
 
     def forget(self, now_ms: int, waiter: Waiter) -> None:
         """A request waits no more. What was set aside for it is given back."""
@@ -104,6 +108,10 @@ class Books:
         out = sum(permit.lane == lane for permit in self.permits.out.values())
         return out + sum(waiter.lane.name == lane for waiter in self.room.aside.values())
 
+    def claimed_before(self, rank: int, order: Order) -> int:
+        """Headroom that is spoken for by those who are more urgent."""
+        return sum(mib for urgency, since, mib in self.claims if (urgency, since) < (-rank, order))
+
     def memory_may_be_back(self, *, pause_ms: int = 0) -> None:
         """Leases that were refused may be asked for again, each after a pause since the last."""
         for key in self.unsettled:
@@ -118,15 +126,16 @@ class Books:
                     self.look_at(again_ms, key)
 
     def look_at(self, when_ms: int, key: str) -> None:
-        """Decide about a model anew at that time, if not before."""
-        known_ms = self._looks.get(key)
-        if known_ms is None or when_ms < known_ms:
-            self._looks[key] = when_ms
-            self.alarms.set(when_ms, Alarm.LOOK, key)
+        """Decide about a model anew at that time; said more than once, it rings once."""
+        look = (key, when_ms)
+        if look not in self._looks:
+            self._looks.add(look)
+            self.alarms.set(when_ms, Alarm.LOOK, look)
 
-    def looked_at(self, key: str) -> None:
-        """The time has come."""
-        self._looks.pop(key, None)
+    def looked_at(self, look: tuple[str, int]) -> str:
+        """The time has come; the model's key."""
+        self._looks.discard(look)
+        return look[0]
 
 
 def _is_stale(what: Alarm, subject: Any) -> bool:

@@ -24,6 +24,7 @@ class Waiter:
     """A request while it waits."""
 
     __slots__ = (
+        "asked_leave_mib",
         "client",
         "cost",
         "instance",
@@ -62,6 +63,8 @@ class Waiter:
         self.line: Line | None = None
         """None: it stands aside, or waits no more."""
         self.waits = False
+        self.asked_leave_mib = 0
+        """What its question about memory left for the more urgent."""
         self.instance: Instance | None = None
         """Where its place is set aside, with its permits, while its memory is asked for."""
         self.runs_as = rank

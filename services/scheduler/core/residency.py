@@ -21,6 +21,7 @@ from services.scheduler.core.values import (
 
 ASK_AGAIN_MS = 500
 """A lease that was refused is asked for again after this."""
+MOST_ASK_AGAIN_MS = 2_000
 GROW_AGAIN_MS = 5_000
 """A further instance, for which nobody has to leave, after this."""
 _SETTLE_MS = 2_000
@@ -40,11 +41,18 @@ class Residency:
 
     def run(self, now_ms: int, out: list[Effect]) -> None:
         """Do what can be done for the models that are waited for and do not serve."""
-        promised_mib = 0
+        claims = self._books.claims = []
+        promised_mib, pressing = 0, False
         for model, first in self._wanted(now_ms):
-            claim_mib = self._settle(now_ms, model, model.need, out) if model.need else 0
+            need = model.need
+            claim_mib = self._settle(now_ms, model, need, out) if need is not None else 0
+            if need is not None and claim_mib:
+                claims.append((-need.rank, need.order, claim_mib))
             if model.asking:
                 return  # 2: one question at a time
+            if first.rank == Tier.BACKGROUND and pressing:
+                return  # 0d: what it loaded would only be given up
+            pressing = pressing or need is not None
             if not self._may_ask(now_ms, model):
                 promised_mib += claim_mib  # 2e
             elif self._rules_forbid(model.key):
@@ -124,6 +132,11 @@ class Residency:
         return [(model, first) for _, _, model, first in wanted]
 
     def _ask_later(self, now_ms: int, model: Model, after_ms: int) -> None:
+        """Longer each time: that something has changed is heard of at once in any case."""
+        if model.vacated_ms:
+            model.denials = 0  # what the device shows as free can only be asked for
+        after_ms = max(after_ms, min(after_ms << min(model.denials // 2, 8), MOST_ASK_AGAIN_MS))
+        model.denials += 1
         model.ask_again_ms = now_ms + after_ms
         self._books.look_at(model.ask_again_ms, model.key)
 
@@ -201,7 +214,9 @@ class Residency:
     def _give_up_waiting(self, now_ms: int, model: Model, out: list[Effect]) -> None:
         """3: nobody else can leave, and the device has not shown what the others gave back."""
         within_ms = self._books.settings.memory_back_ms
-        if now_ms >= model.vacated_ms + within_ms:
+        if model.vacated_ms < self._books.lent_ms:
+            model.vacated_ms = 0  # it was there, and somebody else has it
+        elif now_ms >= model.vacated_ms + within_ms:
             self.drop_need(model)
             model.vacated_ms = 0
             why = f"models left for it, and the device shows no free memory after {within_ms} ms"
@@ -240,7 +255,7 @@ class Residency:
             if key != wanting
             and model.resident
             and not model.leaving
-            and model.wanted_by in ("", wanting)
+            and self._may_be_taken(model, wanting, need)
         ]
 
     def _resident(self, now_ms: int, model: Model, bar: str) -> Resident:
@@ -306,7 +321,7 @@ class Residency:
 
         Answers what of the headroom there is, in MiB, has to be left for the need (2e).
         """
-        victims = self._resident_of(need.victims)
+        victims = [v for v in self._resident_of(need.victims) if self._goes_for(v, model, need)]
         if need.victims and not victims:
             model.vacated_ms = model.vacated_ms or now_ms
         staying = [v for v in victims if not (v.leaving and v.wanted_by == model.key)]
@@ -318,6 +333,22 @@ class Residency:
         to_come_mib = sum(_held_mib(victim) for victim in victims)
         has_claim = bool(victims) or model.vacated_ms > 0
         return max(0, need.amount_mib - to_come_mib) if has_claim else 0
+
+    def _goes_for(self, victim: Model, model: Model, need: Need) -> bool:
+        """Unless it is wanted for somebody more urgent, or has gone and comes back for another."""
+        if victim.loading and not victim.leaving and self._bar_of_load(victim, need):
+            return False
+        return self._may_be_taken(victim, model.key, need)
+
+    def _may_be_taken(self, victim: Model, wanting: str, need: Need) -> bool:
+        """Nobody wants its memory, or nobody as urgent does and it has not begun to leave."""
+        if victim.wanted_by in ("", wanting):
+            return True
+        other = self._books.models.get(victim.wanted_by)
+        if other is None or other.need is None:
+            return not victim.leaving
+        less_urgent = (-need.rank, need.order) < (-other.need.rank, other.need.order)
+        return less_urgent and not victim.leaving
 
     def _mark(self, now_ms: int, victim: Model, model: Model, need: Need) -> None:
         victim.wanted_by = model.key
@@ -351,10 +382,10 @@ class Residency:
         due = now_ms >= need.due_ms
         if self._scan.would_take(victim, need.rank, need.order if due else None):
             return False
-        ranks = [p.rank for p in self._books.permits.out.values() if p.model == victim.key]
-        if len(ranks) < victim.running:
-            return False  # a place is set aside there, for an answer that comes at once
-        highest = max(ranks, default=0)
+        out = [p for p in self._books.permits.out.values() if p.model == victim.key]
+        if len(out) < victim.running or not all(p.seen for p in out):
+            return False  # a place is set aside, or a grant on its way: it is known in a moment
+        highest = max((p.rank for p in out), default=0)
         return highest <= need.rank if due else highest < need.rank
 
     def _dismiss(self, victim: Model, model: Model, out: list[Effect]) -> None:
@@ -364,6 +395,7 @@ class Residency:
             self._books.unsettled.add(victim.key)
         why = f"its memory is wanted for {model.key}"
         if victim.loading:
+            victim.given_up = True
             out.append(CancelLoad(victim.key, why))
         elif victim.running:
             out.append(StartUnload(victim.key, self._books.settings.drain_ms, True, why))

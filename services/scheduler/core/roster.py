@@ -13,7 +13,7 @@ from services.scheduler.core.values import (
 )
 
 _UNLOAD_DRAIN_MS = 1_000
-_PAUSE_MS = 20
+_PAUSE_MS = 100
 """Between two questions about a lease, where it is the end of requests that gives rise to them."""
 _HOLDS_NOTHING = (State.COLD, State.FAILED)
 
@@ -104,7 +104,6 @@ class Roster:
 
     def look(self, now_ms: int, key: str, out: list[Effect]) -> None:
         """The time has come to look at a model again."""
-        self._books.looked_at(key)
         model = self._books.models.get(key)
         if model is None:
             return

@@ -192,7 +192,11 @@ class Scan:
         books.room.step_aside(waiter)
         preferred = request.preferred_mib or max(model.facts.peak_mib, waiter.need_mib)
         tier = Tier(waiter.runs_as)
-        out.append(AskTransient(waiter.name, waiter.model, preferred, waiter.need_mib, tier))
+        leave_mib = books.claimed_before(waiter.rank, waiter.order) if books.claims else 0  # 2e
+        waiter.asked_leave_mib = leave_mib
+        out.append(
+            AskTransient(waiter.name, waiter.model, preferred, waiter.need_mib, tier, leave_mib)
+        )
 
     def _rank_of_run(self, waiter: Waiter) -> int:
         """The tier that its run counts in: a child's is its parent's (0f)."""

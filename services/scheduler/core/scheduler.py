@@ -380,4 +380,4 @@ class SchedulerCore:
                     self.books.holds.release(lane, holder)
                     out.append(self.running.hold_state(lane, holder))
             case Alarm.LOOK:
-                self.roster.look(now_ms, subject, out)
+                self.roster.look(now_ms, self.books.looked_at(subject), out)

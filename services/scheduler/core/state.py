@@ -134,6 +134,8 @@ class Model:
     """The waiter that it was loaded for, as long as that one waits."""
     leaving: bool = False
     """It is being unloaded, and the unload has not ended."""
+    given_up: bool = False
+    """Its load was to be given up; that may have come too late."""
     wanted_by: str = ""
     """The model whose need it is to go for."""
     least_rank: int = 0
@@ -151,6 +153,8 @@ class Model:
     """No lease is asked for before this."""
     asked_ms: int = 0
     """When one was asked for last, …"""
+    denials: int = 0
+    """Times in a row that it was refused."""
     asked_rank: int = 0
     """… and for somebody of which rank."""
     promised_mib: int = 0

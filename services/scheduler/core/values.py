@@ -193,6 +193,8 @@ class AskTransient:
     preferred_mib: int
     minimum_mib: int
     tier: Tier
+    leave_mib: int = 0
+    """Headroom that must remain beside it."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: setup run test check gen gen-check lint format type bench clean help
+.PHONY: setup run test check gen gen-check lint format type bench bench-scheduler clean help
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,8 +53,11 @@ gen-check: $(STAMP)  ## fail if gen/ is not what proto/ says
 bench: $(STAMP) $(MODEL)  ## measure what the house adds to the bare decode loop
 	@$(BIN)/python -P -m bench
 
+bench-scheduler: $(STAMP)  ## measure what an admission costs, and how it grows with the queue
+	@$(BIN)/python -P -m bench.scheduler
+
 clean:  ## remove what was built, fetched and left behind by runs
 	@rm -rf $(VENV) .cohabit models .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 help:  ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -7,7 +7,7 @@ is needed, and a request that can be granted is granted before `admit` returns.
 import asyncio
 import os
 from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from chassis import log
@@ -46,20 +46,11 @@ from services.scheduler.core.values import (
     StartUnload,
     Tier,
 )
+from services.scheduler.moves import Moves
 
 _SIGN_OF_LIFE_S = 5.0
 _MAILBOX = 64
 _HOLDS = 64
-_RETURNS = 60
-"""How often a lease is tried to be returned: about once a second."""
-_NOBODYS_FAULT = (
-    # A service that went away takes no blame: its waiters wait for it to come back. Nor does a
-    # model whose file has just changed, and with it the lease that it needs; nor one whose load
-    # was given up.
-    Reason.SERVICE_UNAVAILABLE,
-    Reason.LEASE_REQUIRED,
-    Reason.MODEL_BUSY,
-)
 _NEVER_MS = 1 << 62
 
 Notice = Queued | Loading | Grant | Refuse
@@ -76,6 +67,7 @@ class SchedulerShell:
         self._broker = broker
         self._engines = Engines()
         self._workers = {worker.name: worker for worker in workers}
+        self._moves = Moves(broker, self._worker_of, self._spawn)
         self._models: dict[str, dict[str, models_pb2.Model]] = {}
         self._waiters: dict[str, asyncio.Queue[Notice]] = {}
         self._holders: dict[HoldKey, set[asyncio.Queue[HoldChanged]]] = {}
@@ -143,6 +135,7 @@ class SchedulerShell:
                 retry_after_s=1.0,
             )
         try:
+            await self._moves.stop_load(key)
             await worker.unload(key, drain_ms, force=force)
         finally:
             self._perform(self.core.unload_ended(steady_ms(), key))
@@ -205,12 +198,11 @@ class SchedulerShell:
             case AskTransient():
                 return self._ask_transient(effect)
             case ReturnLease():
-                return self._return_lease(effect.lease_id)
+                return self._moves.return_lease(effect.lease_id)
             case StartLoad():
                 return self._load(effect)
-            case CancelLoad(model, why):
-                # The service stops its engine, and the call that loads it ends with a fault.
-                return self._unload(StartUnload(model, 0, True, why))
+            case CancelLoad():
+                return self._cancel_load(effect)
             case StartUnload():
                 return self._unload(effect)
 
@@ -290,43 +282,17 @@ class SchedulerShell:
         worker = self._worker_of(model)
         return f"{worker.name if worker else 'scheduler'}/{model}"
 
-    async def _return_lease(self, lease_id: str) -> None:
-        try:
-            await self._broker.release(lease_id)
-        except Fault as fault:
-            log.get().warning("lease not returned", lease=lease_id, reason=fault.reason.value)
-            self._spawn(self._return_later(lease_id))
-
-    async def _return_later(self, lease_id: str) -> None:
-        """Until the broker has heard it, or has been away for so long that the TTL ends it."""
-        for failures in range(1, _RETURNS + 1):
-            await asyncio.sleep(RECONNECT.delay_s(failures))
-            with suppress(Fault):
-                await self._broker.release(lease_id)
-                return
-
     async def _load(self, start: StartLoad) -> None:
-        worker = self._worker_of(start.model)
-        failure: str | None = None
-        retry_ms = 0
-        try:
-            if worker is not None:
-                log.get().info("loading", model=start.model)
-                await worker.load(start.model, start.lease_id)
-        except Fault as fault:
-            await self._return_lease(start.lease_id)
-            if fault.reason not in _NOBODYS_FAULT:
-                failure, retry_ms = fault.message, round((fault.retry_after_s or 1.0) * 1000)
-        self._perform(self.core.load_ended(steady_ms(), start.model, failure, retry_ms))
+        failed = await self._moves.load(start)
+        why, retry_ms = (failed.why, failed.retry_after_ms) if failed is not None else (None, 0)
+        self._perform(self.core.load_ended(steady_ms(), start.model, why, retry_ms))
+
+    async def _cancel_load(self, given_up: CancelLoad) -> None:
+        await self._moves.cancel(given_up)
+        self._perform(self.core.unload_ended(steady_ms(), given_up.model))
 
     async def _unload(self, start: StartUnload) -> None:
-        log.get().info("unloading", model=start.model, why=start.why)
-        worker = self._worker_of(start.model)
-        try:
-            if worker is not None:
-                await worker.unload(start.model, start.drain_ms, force=start.force)
-        except Fault as fault:
-            log.get().warning("unload failed", model=start.model, reason=fault.reason.value)
+        await self._moves.unload(start)
         self._perform(self.core.unload_ended(steady_ms(), start.model))
 
     # -- events ------------------------------------------------------------------------------

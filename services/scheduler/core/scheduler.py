@@ -150,10 +150,13 @@ class SchedulerCore:
     ) -> list[Effect]:
         """An engine took a request in. One we do not know ran before our restart."""
         permit = self.books.permits.out.get(permit_id)
-        if permit is not None:
-            permit.seen = True
-        else:
+        if permit is None:
             self.running.found(now_ms, permit_id, model, instance_id)
+            return []
+        permit.seen = True
+        where = self.books.models.get(permit.model)
+        if where is not None and where.wanted_by:
+            return self._decided(now_ms, [])  # a model does not leave before its grants are seen
         return []
 
     def permit_over(self, now_ms: int, permit_id: str) -> list[Effect]:

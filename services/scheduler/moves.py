@@ -23,6 +23,8 @@ _NOBODYS_FAULT = (
     Reason.LEASE_REQUIRED,
     Reason.MODEL_BUSY,
 )
+_REFUSED_S = 0.5
+"""How long an unload that was refused is not asked for again."""
 _RETURNS = 60
 """How often a lease is tried to be returned: about once a second."""
 
@@ -126,6 +128,8 @@ class Moves:
             await worker.unload(model, drain_ms, force=force)
         except Fault as fault:
             log.get().warning("unload failed", model=model, reason=fault.reason.value)
+            # Whoever needs the memory would ask again at once, as fast as a dead service refuses.
+            await asyncio.sleep(_REFUSED_S)
 
     async def _return_later(self, lease_id: str) -> None:
         """Until the broker has heard it, or has been away for so long that the TTL ends it."""

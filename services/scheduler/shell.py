@@ -51,6 +51,7 @@ from services.scheduler.moves import Moves
 _SIGN_OF_LIFE_S = 5.0
 _MAILBOX = 64
 _HOLDS = 64
+_WORD_ON_ITS_WAY_S = 0.01
 _NEVER_MS = 1 << 62
 
 Notice = Queued | Loading | Grant | Refuse
@@ -224,6 +225,9 @@ class SchedulerShell:
 
     async def _ask_engine(self, ask: AskEngine) -> None:
         failures = 0
+        if not ask.only_if_not_started:
+            # Most callers close when their answer has ended: the engine's own word is on its way.
+            await asyncio.sleep(_WORD_ON_ITS_WAY_S)
         while ask.permit_id in self.core.permits:
             try:
                 runs = await self._engines.revoke(

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: setup run test check gen gen-check lint format type bench bench-scheduler clean help
+.PHONY: setup run test test-deep check gen gen-check lint format type bench bench-scheduler clean help
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,6 +27,9 @@ run: $(STAMP) $(MODEL)  ## start everything with the embedded default model
 
 test: $(STAMP) $(MODEL)  ## run the tests
 	@$(BIN)/python -m pytest
+
+test-deep: $(STAMP)  ## play the state machines through thousands of new histories (tens of minutes)
+	@COHABIT_DEEP=1 $(BIN)/python -m pytest tests/deep
 
 check: lint type gen-check  ## everything CI looks at besides the tests
 

@@ -35,7 +35,7 @@ class Answers:
             books.stand_again(waiter)
             out.append(ReturnLease(lease_id))
             return
-        model.vacated_ms, books.lent_ms = 0, now_ms
+        model.vacated_ms, model.thirst, books.lent_ms = 0, 0, now_ms
         permit = self._scan.grant(now_ms, waiter, instance, out)
         permit.lease_id, permit.lease_mib = lease_id, mib
         model.transient_mib += mib
@@ -100,6 +100,7 @@ class Answers:
         if model is None:
             return
         model.asking = False
+        self._books.refused(now_ms, model.asked_rank, headroom_mib)
         first = self._books.room.first(key)
         # What was to be left for others may be theirs no more: only its own needs are for ever.
         final = not model.for_others and model.facts.state is not State.READY
@@ -141,7 +142,8 @@ class Answers:
 
 def _stand_aside(model: Model, waiter: Waiter) -> None:
     """It, and who needs as much, until there may be more."""
-    model.short, model.short_for = size_of(waiter.need_mib), waiter.name
+    model.short = model.thirst = size_of(waiter.need_mib)
+    model.short_for = waiter.name
 
 
 def _may_load(model: Model) -> bool:

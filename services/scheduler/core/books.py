@@ -13,6 +13,9 @@ from services.scheduler.core.settings import Settings
 from services.scheduler.core.state import Model
 from services.scheduler.core.values import Cause, Effect, Refuse, Request
 
+_KNOWN_MS = 20
+"""What the broker refused to one, it refuses for as long to who asks for more."""
+
 
 class Books:
     """Permits, queues, clients, models."""
@@ -34,6 +37,8 @@ class Books:
         """Headroom that is spoken for: by whose need (urgency, order), and how much."""
         self.lent_ms = 0
         """When the broker granted a lease last."""
+        self._refused: tuple[int, int, int] | None = None
+        """When the broker said last how little there is, for which rank, how much."""
         self._looks: set[tuple[str, int]] = set()
 
     def forget(self, now_ms: int, waiter: Waiter) -> None:
@@ -112,8 +117,21 @@ class Books:
         """Headroom that is spoken for by those who are more urgent."""
         return sum(mib for urgency, since, mib in self.claims if (urgency, since) < (-rank, order))
 
+    def refused(self, now_ms: int, rank: int, headroom_mib: int) -> None:
+        """The broker has told how much there is for a rank."""
+        self._refused = (now_ms, rank, headroom_mib)
+
+    def room_for(self, now_ms: int, rank: int) -> int | None:
+        """The headroom at most, if the broker told a moment ago; None: it has to be asked."""
+        if self._refused is None:
+            return None
+        told_ms, told_rank, headroom_mib = self._refused
+        known = rank <= told_rank and now_ms <= told_ms + _KNOWN_MS
+        return headroom_mib if known else None
+
     def memory_may_be_back(self, *, pause_ms: int = 0) -> None:
         """Leases that were refused may be asked for again, each after a pause since the last."""
+        self._refused = None
         for key in self.unsettled:
             model = self.models.get(key)
             if model is None:

@@ -72,6 +72,19 @@ def plan(
     return Plan(evictions, True, needed, headroom_mib, words.feasible(out, evictions, search.cut))
 
 
+def victims(
+    wanted: Wanted,
+    residents: Sequence[Resident],
+    headroom_mib: int,
+    rules: Rules | None,
+    leaving_mib: int = 0,
+) -> tuple[str, ...] | None:
+    """As `plan`, without the words: who has to leave; None: it would not help."""
+    question = asked(wanted, residents, headroom_mib + leaving_mib, rules)
+    out = Search(question).answer()
+    return None if out is None else tuple(one.key for one in question.chosen(out))
+
+
 class _Words:
     """Says what was weighed, and why it came out so."""
 

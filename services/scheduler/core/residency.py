@@ -5,8 +5,9 @@ Rules 2 to 2d of `scheduler`, by their numbers; which victims are cheapest is de
 
 from services.scheduler.core.books import Books
 from services.scheduler.core.line import Waiter
-from services.scheduler.core.plan import Plan, Resident, Wanted, plan
+from services.scheduler.core.plan import Plan, Resident, Wanted, plan, victims
 from services.scheduler.core.scan import Scan
+from services.scheduler.core.sets import Rules
 from services.scheduler.core.settings import ModelRule
 from services.scheduler.core.state import Model, Need
 from services.scheduler.core.values import (
@@ -26,6 +27,12 @@ GROW_AGAIN_MS = 5_000
 """A further instance, for which nobody has to leave, after this."""
 _SETTLE_MS = 2_000
 """Nobody else has to leave while the device may not show yet what the last ones gave back."""
+_PLAN_AGAIN_MS = 400
+"""A plan whose models have yet to leave is made anew after this, …"""
+_NO_PLAN_AGAIN_MS = 250
+"""… and one that found nobody to leave after this."""
+_MOST_NEEDS = 4
+"""So many models at once have others leave for them: it is their turn first in any case."""
 _IDLE_DRAIN_MS = 1_000
 """For work that slips in while an idle model is being unloaded."""
 _PLENTY_MIB = 1 << 40
@@ -42,7 +49,7 @@ class Residency:
     def run(self, now_ms: int, out: list[Effect]) -> None:
         """Do what can be done for the models that are waited for and do not serve."""
         claims = self._books.claims = []
-        promised_mib, pressing = 0, False
+        promised_mib, pressing = 0, 0
         for model, first in self._wanted(now_ms):
             need = model.need
             claim_mib = self._settle(now_ms, model, need, out) if need is not None else 0
@@ -52,22 +59,38 @@ class Residency:
                 return  # 2: one question at a time
             if first.rank == Tier.BACKGROUND and pressing:
                 return  # 0d: what it loaded would only be given up
-            pressing = pressing or need is not None
+            pressing += need is not None
             if not self._may_ask(now_ms, model):
                 promised_mib += claim_mib  # 2e
             elif self._rules_forbid(model.key):
                 self._ask_later(now_ms, model, ASK_AGAIN_MS)
                 self._make_room(now_ms, model, first, _PLENTY_MIB, out)
-            else:
-                model.asked_ms, model.asked_rank = now_ms, first.rank
-                self._ask(model, first, promised_mib, out)
+            elif self._ask(now_ms, model, first, promised_mib, pressing, out):
                 return
 
-    def _ask(self, model: Model, first: Waiter, promised_mib: int, out: list[Effect]) -> None:
-        leave_mib = self._peak_beside(model) + promised_mib
-        model.asking, model.promised_mib = True, promised_mib
+    def _ask(
+        self,
+        now_ms: int,
+        model: Model,
+        first: Waiter,
+        promised_mib: int,
+        pressing: int,
+        out: list[Effect],
+    ) -> bool:
+        """Ask for its lease; False: a moment ago there was less, and room has to be made."""
+        resident_mib, leave_mib = model.facts.resident_mib, self._peak_beside(model) + promised_mib
+        model.promised_mib = promised_mib
+        room_mib = self._books.room_for(now_ms, first.rank)
+        if room_mib is not None and resident_mib + leave_mib > room_mib:
+            if pressing > _MOST_NEEDS:
+                self._ask_later(now_ms, model, ASK_AGAIN_MS)
+                return False
+            self.denied(now_ms, model, first, room_mib, out)
+            return False
+        model.asking, model.asked_ms, model.asked_rank = True, now_ms, first.rank
         model.for_others = leave_mib > model.facts.peak_mib
-        out.append(AskLease(model.key, model.facts.resident_mib, tier_of(first), leave_mib))
+        out.append(AskLease(model.key, resident_mib, tier_of(first), leave_mib))
+        return True
 
     def denied(
         self, now_ms: int, model: Model, first: Waiter, headroom_mib: int, out: list[Effect]
@@ -93,10 +116,10 @@ class Residency:
         """Who would leave for a model if it were asked for now. Changes nothing."""
         model = self._books.models[key]
         need = Need(tier, (now_ms, 0), now_ms + self._books.settings.max_swap_delay_ms, 0)
-        first = self._plan(now_ms, model, need, headroom_mib, busy_too=False)
-        if first.feasible:
-            return first
-        return self._plan(now_ms, model, need, headroom_mib, busy_too=True)
+        idle = plan(*self._question(now_ms, model, need, headroom_mib, busy_too=False))
+        if idle.feasible:
+            return idle
+        return plan(*self._question(now_ms, model, need, headroom_mib, busy_too=True))
 
     def order_of_eviction(self, now_ms: int) -> list[tuple[str, float]]:
         """Models that may leave for somebody of the free tier, the first to go first, with what
@@ -121,6 +144,8 @@ class Residency:
             model = books.models.get(key)
             first = self._first_that_lacks(key, model)
             lacks = model is None or not model.serves or model.short or _could_grow(model)
+            if first is None and model is not None:
+                model.thirst = 0
             if first is None or not lacks:
                 books.unsettled.discard(key)
                 if model is not None:
@@ -160,10 +185,10 @@ class Residency:
 
     def _note_vacated(self, now_ms: int, model: Model, *, wanted: bool) -> None:
         """Its requests may ask again; if they do at once, the device may not show it yet."""
-        victims = model.need.victims if model.need is not None else ()
+        going = model.need.victims if model.need is not None else ()
         if not wanted:
             model.vacated_ms = 0
-        elif victims and not self._resident_of(victims):
+        elif going and not self._resident_of(going):
             model.vacated_ms = model.vacated_ms or now_ms
 
     def _resident_of(self, keys: tuple[str, ...]) -> list[Model]:
@@ -194,15 +219,15 @@ class Residency:
         """2: plan with idle models alone; only if that is not enough, with busy ones."""
         if model.vacated_ms and now_ms < model.vacated_ms + _SETTLE_MS:
             return  # they have left, and the device may not show it yet
+        if self._plan_stands(now_ms, model.need, first):
+            return
         due_ms = first.order[0] + self._books.settings.max_swap_delay_ms
         need = Need(first.rank, first.order, due_ms, self._amount_of(model, first))
         if (parent := self._books.permits.out.get(first.request.parent)) is not None:
             need.rank, need.spared = parent.rank, parent.model
-        chosen = self._plan(now_ms, model, need, headroom_mib, busy_too=False)
-        if not chosen.feasible:
-            chosen = self._plan(now_ms, model, need, headroom_mib, busy_too=True)
+        chosen = self._victims(now_ms, model, need, headroom_mib)
         self.drop_need(model)
-        need.victims = tuple(going.key for going in chosen.evictions)
+        need.victims, need.planned_ms = chosen, now_ms
         model.need = need
         self._books.unsettled.add(model.key)
         if need.victims:
@@ -227,16 +252,34 @@ class Residency:
             return model.facts.resident_mib
         return first.need_mib
 
-    def _plan(
+    def _plan_stands(self, now_ms: int, need: Need | None, first: Waiter) -> bool:
+        """Those who were to leave are still to, and a better plan is looked for in a while."""
+        if need is None or need.order != first.order:
+            return False
+        if not need.victims:
+            return now_ms < need.planned_ms + _NO_PLAN_AGAIN_MS
+        if now_ms >= need.planned_ms + _PLAN_AGAIN_MS:
+            return False
+        return len(self._resident_of(need.victims)) == len(need.victims)
+
+    def _victims(self, now_ms: int, model: Model, need: Need, headroom_mib: int) -> tuple[str, ...]:
+        for busy_too in (False, True):
+            question = self._question(now_ms, model, need, headroom_mib, busy_too=busy_too)
+            if (found := victims(*question)) is not None:
+                return found
+        return ()
+
+    def _question(
         self, now_ms: int, model: Model, need: Need, headroom_mib: int, *, busy_too: bool
-    ) -> Plan:
+    ) -> tuple[Wanted, list[Resident], int, Rules | None, int]:
+        """What the planner is asked."""
         amount_mib = need.amount_mib or model.facts.resident_mib
         wanted = Wanted(model.key, amount_mib, _peak_left(model), transient=model.short > 0)
         residents = self._residents(now_ms, model.key, need, busy_too=busy_too)
         if model.short:
             residents.append(self._resident(now_ms, model, ""))
-        rules, leaving_mib = self._books.settings.sets, self._leaving_mib(model)
-        return plan(wanted, residents, headroom_mib, rules, leaving_mib)
+        sets = self._books.settings.sets
+        return wanted, residents, headroom_mib, sets, self._leaving_mib(model)
 
     def _leaving_mib(self, wanting: Model) -> int:
         """Memory on its way back that nobody is waiting for."""
@@ -306,7 +349,7 @@ class Residency:
             return True
         if waiter.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND:
             return True  # 0d
-        return model.short > 0 and (-need.rank, need.order) < (-waiter.rank, waiter.order)
+        return model.thirst > 0 and (-need.rank, need.order) < (-waiter.rank, waiter.order)
 
     def _bar_of_load(self, model: Model, need: Need) -> str:
         first = self._books.room.first(model.key)
@@ -321,21 +364,24 @@ class Residency:
 
         Answers what of the headroom there is, in MiB, has to be left for the need (2e).
         """
-        victims = [v for v in self._resident_of(need.victims) if self._goes_for(v, model, need)]
-        if need.victims and not victims:
+        going = [v for v in self._resident_of(need.victims) if self._goes_for(v, model, need)]
+        if need.victims and not going:
             model.vacated_ms = model.vacated_ms or now_ms
-        staying = [v for v in victims if not (v.leaving and v.wanted_by == model.key)]
+        staying = [v for v in going if not (v.leaving and v.wanted_by == model.key)]
         for victim in staying:
             self._mark(now_ms, victim, model, need)
         if all(self._idle(now_ms, v, need) or self._must_go(now_ms, v, need) for v in staying):
             for victim in staying:
                 self._dismiss(victim, model, out)
-        to_come_mib = sum(_held_mib(victim) for victim in victims)
-        has_claim = bool(victims) or model.vacated_ms > 0
+        # What those hold who have begun to leave comes at any moment, and is for nobody else.
+        to_come_mib = sum(_held_mib(victim) for victim in going if not victim.leaving)
+        has_claim = bool(going) or model.vacated_ms > 0
         return max(0, need.amount_mib - to_come_mib) if has_claim else 0
 
     def _goes_for(self, victim: Model, model: Model, need: Need) -> bool:
         """Unless it is wanted for somebody more urgent, or has gone and comes back for another."""
+        if not victim.reachable:
+            return False  # it is gone, or will report
         if victim.loading and not victim.leaving and self._bar_of_load(victim, need):
             return False
         return self._may_be_taken(victim, model.key, need)

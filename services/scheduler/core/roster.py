@@ -25,8 +25,8 @@ class Roster:
         self._books = books
         self._residency = residency
 
-    def reported(self, now_ms: int, facts: ModelFacts, out: list[Effect]) -> None:
-        """Its service says how a model stands."""
+    def reported(self, now_ms: int, facts: ModelFacts, out: list[Effect]) -> bool:
+        """Its service says how a model stands; False: nothing but how far its load is."""
         books, state = self._books, facts.state
         model = books.models.get(facts.key)
         resized = model is None or model.facts.peak_mib != facts.peak_mib
@@ -51,6 +51,7 @@ class Roster:
             books.memory_may_be_back()
         if wait_ms := model.cooling_ms(now_ms):  # 3
             books.refuse_all(now_ms, out, facts.key, Cause.MODEL_FAILED, facts.failure, wait_ms)
+        return resized or state is not before or state is not State.LOADING
 
     def removed(self, now_ms: int, key: str, out: list[Effect]) -> None:
         """A model is not configured any more."""

@@ -64,7 +64,7 @@ class Scan:
             model = self._books.models.get(bench.model)
             if model is None or not model.open or rank < model.least_rank:
                 continue
-            waiter = self._first_of(bench, model)
+            waiter = self._first_of(bench, model.short)
             if waiter is None:
                 continue
             if model.before is not None and not _in_time(waiter, model.least_rank, model.before):
@@ -79,7 +79,7 @@ class Scan:
         for rank in range(CHILD, least_rank - 1, -1):
             bench = self._books.room.benches[rank].get(model.key)
             if bench is not None:
-                waiter = self._first_of(bench, model)
+                waiter = self._first_of(bench, model.thirst)
                 if waiter is not None and _in_time(waiter, least_rank, before):
                     return True
         return False
@@ -122,18 +122,21 @@ class Scan:
         if model is None or not model.open or waiter.rank < model.least_rank:
             return False
         assert waiter.line is not None  # noqa: S101 - who stands aside does not stand
-        if self._books.holds.closed(waiter.lane.name) or model.lacks(waiter.line.size):
+        if self._books.holds.closed(waiter.lane.name):
+            return False
+        if model.short and waiter.line.size >= model.short:
             return False
         return _in_time(waiter, model.least_rank, model.before)
 
-    def _first_of(self, bench: Bench, model: Model) -> Waiter | None:
+    def _first_of(self, bench: Bench, short: int) -> Waiter | None:
+        """Who is next of those that need less than there was too little of."""
         best: Waiter | None = None
         best_key: tuple[bool, float, tuple[int, int]] | None = None
         several = len(bench.lines) > 1
         for line in bench.lines.values():
             if line.lane == LOAD_LANE or self._books.holds.closed(line.lane):
                 continue
-            if model.lacks(line.size):
+            if short and line.size >= short:
                 continue
             head = line.head()
             if not several:

@@ -202,8 +202,9 @@ class SchedulerCore:
     def model_changed(self, now_ms: int, facts: ModelFacts) -> list[Effect]:
         """A model service reports a model."""
         out: list[Effect] = []
-        self.roster.reported(now_ms, facts, out)
-        return self._decided(now_ms, out)
+        if self.roster.reported(now_ms, facts, out):
+            self._decide(now_ms, out)
+        return out
 
     def snapshot(
         self,

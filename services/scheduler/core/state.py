@@ -104,6 +104,8 @@ class Need:
     """What is to be had at least, beside what must be left."""
     victims: tuple[str, ...] = ()
     """Models that go for it; they are marked, or leave."""
+    planned_ms: int = 0
+    """When they were chosen."""
     spared: str = ""
     """The model that the waiter's parent runs on."""
 
@@ -145,6 +147,8 @@ class Model:
     short: int = 0
     """A request's transient memory of this size was refused: such and larger ones stand aside until
     there may be more; 0: none was."""
+    thirst: int = 0
+    """As `short`, until some has been had, whether or not it may be asked for again."""
     short_for: str = ""
     """The waiter that was refused it."""
     last_rank: int = 0
@@ -180,7 +184,8 @@ class Model:
     @property
     def resident(self) -> bool:
         """Holds memory, or is about to."""
-        return self.facts.state in _RESIDENT or self.starting
+        state = self.facts.state
+        return self.starting or not (state is State.COLD or state is State.FAILED)
 
     @property
     def loading(self) -> bool:
@@ -221,10 +226,6 @@ class Model:
         """Find out anew whether it is open."""
         self.open = self.serves and any(i.free > 0 for i in self.instances.values())
 
-    def lacks(self, size: int) -> bool:
-        """There was no transient memory of that size."""
-        return self.short > 0 and size >= self.short
-
     def pick(self) -> Instance:
         """The least loaded instance that has a place; the model is open."""
         if len(self.instances) == 1:
@@ -255,6 +256,3 @@ class Model:
             instance.running -= 1
             if not self.open:
                 self.refresh()
-
-
-_RESIDENT = frozenset({State.LOADING, State.READY, State.DRAINING})

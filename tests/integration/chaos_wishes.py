@@ -10,9 +10,9 @@ from chassis.errors import Reason
 from services.simulated.words import plan
 from tests.integration.chaos_house import MODELS
 
-DEADLINE_S = 30.0
-"""Every request has ended by then: it waits at most 10 s in the queue and as long for an absent
-scheduler, and runs for less than two."""
+DEADLINE_S = 45.0
+"""Every request has ended by then: it waits at most 10 s in the queue, and as long for each absence
+of the scheduler, or of the service that knows its lane, and runs for less than two."""
 MODEST = frozenset(
     {
         Reason.SERVICE_UNAVAILABLE,

@@ -7,6 +7,7 @@ import pytest
 
 from cli.console import Refused
 from cli.simulation import synth, trace
+from cli.simulation.card import Card
 from cli.simulation.columns import Run, Scale, most_waiting, phase_runs
 from cli.simulation.fifo import Fifo
 from cli.simulation.figures import figures, percentile
@@ -17,7 +18,7 @@ from cli.simulation.report import as_json
 from cli.simulation.setup import CardSpec, Profile, Setup, Tenant
 from cli.simulation.trace import Line
 from cli.simulation.world import World
-from services.broker.core import Floors
+from services.broker.core import Floors, LeaseKind
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.core.settings import Settings
 from services.scheduler.core.values import Lane, Tier
@@ -105,6 +106,14 @@ def test_foreign_tenants_take_what_is_free_and_a_load_waits_for_their_end() -> N
     assert record.loads[0].began_ms >= 30_000
 
 
+def test_taking_more_than_there_is_counts_as_out_of_memory_whatever_the_ledger_said() -> None:
+    card = Card(CardSpec(1_000, Floors(0, 0, 0, 0)))
+    card.take(LeaseKind.RESIDENT, 900)
+    assert card.out_of_memory == 0
+    card.take(LeaseKind.TRANSIENT, 101)
+    assert card.out_of_memory == 1
+
+
 def test_a_family_is_served_by_one_of_its_members() -> None:
     record = replay(setup_of(model("a", family="f"), model("b", 300, family="f")), Line(0, "f"))
     assert record.fates[0].served_by in {"a", "b"}
@@ -136,6 +145,7 @@ def test_every_request_ends_once_under_either_policy(kind: Kind) -> None:
         assert policy.in_use == 0
         assert record.out_of_memory == 0
         assert world.card.use.transient_mib == 0
+        assert world.card.leases == sum(len(each.instances) for each in world.models.values())
 
 
 def test_fifo_lets_nobody_pass() -> None:

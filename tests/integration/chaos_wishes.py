@@ -103,7 +103,7 @@ def wishes(client: str, dice: random.Random, *, by_grpc: bool) -> Iterator[Wish]
             tier=dice.choices(TIERS, (3, 3, 3, 1))[0],
             key=dice.choice(KEYS),
             max_tokens=dice.randint(5, 300),
-            work_ms=dice.choice((500, 2000, 6000)),
+            work_ms=dice.choice((500, 6000, 20_000)),
         )
         if dice.random() < 0.15:
             wish = replace(wish, hang_up_s=dice.uniform(0, 0.6))

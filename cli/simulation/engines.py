@@ -58,22 +58,16 @@ class SimulatedModel:
     # -- loading -----------------------------------------------------------------------------
 
     def load(self, lease_id: str) -> None:
-        """Begin one more instance in leased memory."""
+        """Begin one more instance in leased memory; not while the model is leaving."""
+        if self._unload is not None:
+            self.card.release(self.clock.now_ms, lease_id)
+            self.listener.load_ended(self.profile.key)
+            return
         self._born += 1
         instance = Instance(f"{self.profile.key}#{self._born}", lease_id, self.clock.now_ms)
         self.instances.append(instance)
         self._say()
         self._next_step(instance)
-
-    def cancel_load(self) -> None:
-        """Give up what is loading."""
-        loading = [each for each in self.instances if each.state is State.LOADING]
-        for instance in loading:
-            instance.state = State.DRAINING
-            self.record.given_up.append(self.profile.key)
-            self.clock.after(self.profile.unload_ms, self._gone, instance, True)
-        if loading:
-            self._say()
 
     def _next_step(self, instance: Instance) -> None:
         part_ms = self.profile.load_ms * (instance.steps + 1) // _STEPS
@@ -103,11 +97,16 @@ class SimulatedModel:
     # -- unloading ---------------------------------------------------------------------------
 
     def unload(self, order: StartUnload) -> None:
-        """Drain, then leave; what still runs when the time is over is cut off, or it stays."""
+        """Drain, then leave; what still runs when the time is over is cut off, or it stays.
+
+        A load that is under way is given up.
+        """
         if self._unload is not None:
             return
         self._unload = order
         for instance in self.instances:
+            if instance.state is State.LOADING:
+                self.clock.after(self.profile.unload_ms, self._gone, instance)
             instance.state = State.DRAINING
         self.clock.after(order.drain_ms, self._drained_long_enough, order)
         self._say()
@@ -135,7 +134,8 @@ class SimulatedModel:
             return
         self._unload = None
         for instance in self.instances:
-            instance.state = State.READY
+            if instance.steps == _STEPS:
+                instance.state = State.READY
         self._say()
         self.listener.unload_ended(self.profile.key)
 
@@ -143,11 +143,11 @@ class SimulatedModel:
         if self._unload is None or self.running:
             return
         for instance in self.instances:
-            self.clock.after(self.profile.unload_ms, self._gone, instance, False)
+            self.clock.after(self.profile.unload_ms, self._gone, instance)
         if not self.instances:
             self._unload_is_over()
 
-    def _gone(self, instance: Instance, cancelled: bool) -> None:
+    def _gone(self, instance: Instance) -> None:
         if instance not in self.instances:
             return
         self.instances.remove(instance)
@@ -155,11 +155,12 @@ class SimulatedModel:
         self.card.release(self.clock.now_ms, instance.lease_id)
         self.record.used(self.clock.now_ms, self.card.use)
         self._say()
-        if cancelled:
+        if instance.steps < _STEPS:
+            self.record.given_up.append(self.profile.key)
             self.listener.load_ended(self.profile.key)
-            self.listener.unload_ended(self.profile.key)
-        if self._unload is not None and not self.instances:
+        else:
             self.record.evictions.append((self.clock.now_ms, self.profile.key))
+        if self._unload is not None and not self.instances:
             self._unload_is_over()
 
     def _unload_is_over(self) -> None:

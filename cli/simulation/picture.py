@@ -20,7 +20,7 @@ _TOP, _GAP = 84, 34
 _MEMORY, _STRIP = 96, 40
 _MOST_ROWS = 120
 _MOST_NAME = 26
-_TICKS = 12
+_TICKS = 13
 
 _PHASES = {
     Phase.BUSY: ("#1d4ed8", "running requests"),

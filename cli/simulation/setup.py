@@ -6,10 +6,9 @@ Pure values; `configured` makes them of a cohabit.yaml.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.scheduler.core.settings import Settings
-
 from cli.simulation.trace import Line
 from services.broker.core import Budget, Floors
+from services.scheduler.core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

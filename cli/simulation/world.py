@@ -272,7 +272,8 @@ class World:
         self.models[order.model].unload(order)
 
     def _cancel_load(self, order: CancelLoad) -> None:
-        self.models[order.model].cancel_load()
+        # As the scheduler's shell has it: the service stops the engine, and with it the load.
+        self.models[order.model].unload(StartUnload(order.model, 0, True, order.why))
 
     def _changed(self, facts: ModelFacts) -> None:
         self._do(self.policy.model_changed(self.clock.now_ms, facts))

@@ -35,7 +35,7 @@ _LANGUAGE: dict[str, Any] = {
     "kind": "language",
     "lane": "chat",
     "context_tokens": 4096,
-    "tokens_per_s": 50,
+    "tokens_per_s": 15,
 }
 MODELS: dict[str, dict[str, Any]] = {
     # Beside film, neither talk has room nor paint with its peak.

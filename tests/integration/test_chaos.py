@@ -50,8 +50,8 @@ def house(tmp_path: Path) -> Iterator[ChaosHouse]:
 
 @pytest.mark.timeout(STORM_S + 120)
 async def test_a_storm_of_kills(house: ChaosHouse) -> None:
-    killer = Killer(house, random.Random(SEED))
     async with crowd(house, SEED) as clients:
+        killer = Killer(house, random.Random(SEED), lambda: len(clients.complete))
         async with clients.at_work(OVER_HTTP, BY_GRPC):
             await until(partial(_has_served, clients, 20), 15, "the house serves")
             await killer.rage(STORM_S)

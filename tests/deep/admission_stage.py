@@ -53,6 +53,8 @@ class Setup:
     promote: bool = False
     peaks: bool = False
     places: int = 4
+    replicas: bool = False
+    """The chat model is there twice from the start."""
 
     def settings(self) -> Settings:
         """For the core and for the judge. Everything is pinned: residency is tested elsewhere."""

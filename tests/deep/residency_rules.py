@@ -123,6 +123,8 @@ class Rules:
     """Model → the waiter it was surely loaded for."""
     loaded_for: dict[str, set[str]] = field(default_factory=dict)
     """Model → who waited when its load began."""
+    thirsty: set[str] = field(default_factory=set)
+    """Whose peak was denied."""
     by_hand: set[str] = field(default_factory=set)
     leases: dict[str, str] = field(default_factory=dict)
     """Granted to the core: for what; gone once used or returned."""
@@ -256,9 +258,8 @@ class Rules:
             if not ttl_ms or quiet_ms < ttl_ms or busy:
                 raise self.broken(f"{key} is unloaded for nobody")
             return
-        # A background waiter starts when nothing above it waits: its pin cannot make that wait.
         barred = any(self._tier(r) > Tier.BACKGROUND for r in wanting)
-        if pin in self.waiting and not (barred and self._tier(self.waiting[pin]) == 1):
+        if pin in self.waiting and not self._pin_yields(self.waiting[pin], wanting):
             raise self.broken(f"{key} was loaded for {pin}, which still waits, and is unloaded")
         lately = quiet_ms < self.settings.background_quiet_ms
         if not barred and lately and not ttl_ms:
@@ -271,6 +272,14 @@ class Rules:
                 raise self.broken(f"{key} is busy with {busy}, nobody has waited long enough")
             if unload.drain_ms != self.settings.drain_ms:
                 raise self.broken(f"{key} is busy with {busy}: {unload.drain_ms} ms to drain")
+
+    def _pin_yields(self, waiter: Request, wanting: list[Request]) -> bool:
+        """Where two would wait for each other for ever, the more urgent goes first: a background
+        waiter starts only when nothing above it waits, and a peak that was denied needs memory."""
+        first = min(wanting, key=self._urgency)
+        if self._tier(waiter) is Tier.BACKGROUND and self._tier(first) > Tier.BACKGROUND:
+            return True
+        return waiter.permit_id in self.thirsty and self._urgency(first) < self._urgency(waiter)
 
     # -- helpers -----------------------------------------------------------------------------
 

@@ -139,6 +139,7 @@ class ResidencyWorld(Life):
             )
             return
         never = answer.reason.value == "never_fits"
+        self.thirsty.add(name)
         self._tell(
             f"{name} is denied: {_said(answer)}",
             lambda: core.transient_denied(

@@ -32,6 +32,7 @@ SETUPS = st.builds(
     promote=st.booleans(),
     peaks=st.booleans(),
     places=st.sampled_from((4, 1, 2)),
+    replicas=st.booleans(),
 )
 ANSWERS = st.sampled_from(("granted", "granted", "denied", "unanswered", "never"))
 ACCIDENTS = ("again", "lose", "report", "drop", "unload", "force", "gone", "stay")
@@ -54,6 +55,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.world = AdmissionWorld(setup)
         for bit, key in enumerate(MODELS):
             self.world.report(key, "ready" if ready >> bit & 1 else "cold")
+        if setup.replicas:
+            self.world.report("m0", "twice")
         self.world.ready()
 
     def _guarded(self, act: Callable[..., None], *args: Any, **named: Any) -> None:

@@ -6,12 +6,14 @@ sentence that tells nothing.
 """
 
 import asyncio
+import functools
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from prometheus_client import Counter, Gauge, Histogram
 
 from chassis import log, metrics
 from chassis.channel import REQUEST_ID
@@ -24,6 +26,10 @@ _QUIET = ("grpc.health.", "grpc.reflection.")
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of all four call kinds."""
 
+    def __init__(self) -> None:
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        """By method: the handler, and what was made of it; bounded by the methods there are."""
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
@@ -34,6 +40,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         service, _, method = handler_call_details.method.lstrip("/").rpartition("/")
         if handler is None or service.startswith(_QUIET):
             return handler
+        known = self._wrapped.get(handler_call_details.method)
+        if known is not None and known[0] is handler:
+            return known[1]
         if handler.response_streaming:
             wrapped = _streaming(_inner(handler), service, method)
             make = (
@@ -48,7 +57,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
-        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+        made = make(wrapped, handler.request_deserializer, handler.response_serializer)
+        self._wrapped[handler_call_details.method] = (handler, made)
+        return made
 
 
 def _inner(handler: Any) -> Any:
@@ -103,6 +114,24 @@ async def _made_of(cancelled: asyncio.CancelledError, responses: Any) -> BaseExc
     return cancelled
 
 
+# Looking a label up costs more than counting: its child is kept, as often as there are any.
+
+
+@functools.lru_cache(256)
+def _open(labels: tuple[str, str]) -> Gauge:
+    return metrics.OPEN_CALLS.labels(*labels)
+
+
+@functools.lru_cache(256)
+def _seconds(labels: tuple[str, str]) -> Histogram:
+    return metrics.CALL_SECONDS.labels(*labels)
+
+
+@functools.lru_cache(1024)
+def _calls(labels: tuple[str, str], code: str, reason: str) -> Counter:
+    return metrics.CALLS.labels(*labels, code, reason)
+
+
 class _Call:
     """One call, from its metadata to its metrics."""
 
@@ -121,7 +150,7 @@ class _Call:
         name = str(given)[:128] or uuid.uuid4().hex
         log.request_id.set(name)
         self._context.set_trailing_metadata(((REQUEST_ID, name),))
-        metrics.OPEN_CALLS.labels(*self._labels).inc()
+        _open(self._labels).inc()
         self._began = time.monotonic()
         return self
 
@@ -129,9 +158,9 @@ class _Call:
         if kind is not None and self._code is grpc.StatusCode.OK:
             self._code = grpc.StatusCode.CANCELLED  # the client has gone, or the server
         elapsed = time.monotonic() - self._began
-        metrics.OPEN_CALLS.labels(*self._labels).dec()
-        metrics.CALL_SECONDS.labels(*self._labels).observe(elapsed)
-        metrics.CALLS.labels(*self._labels, self._code.name, self._reason).inc()
+        _open(self._labels).dec()
+        _seconds(self._labels).observe(elapsed)
+        _calls(self._labels, self._code.name, self._reason).inc()
         log.get().debug(
             "call",
             method="/".join(self._labels),

@@ -3,7 +3,6 @@
 The key lives in `state_dir/secret`, made on first use and shared by the services of one host.
 """
 
-import hashlib
 import hmac
 import os
 import secrets
@@ -49,7 +48,7 @@ class Signer:
         return text if text and good else None
 
     def _mac(self, text: str) -> str:
-        return hmac.new(self._key, _bytes(text), hashlib.sha256).hexdigest()[:_SIGNATURE_CHARS]
+        return hmac.digest(self._key, _bytes(text), "sha256").hex()[:_SIGNATURE_CHARS]
 
 
 def _bytes(text: str) -> bytes:

@@ -87,9 +87,10 @@ class Clients:
         client.virtual_ms += permit_ms / client.weight
         if len(self._known) == 1:
             return  # compared with nobody
-        self._note(client)
-        for line in client.lines:
-            line.refresh(client)
+        if permit_ms < 0 or self._fairness.soft_inflight:  # where it grew, that is seen in time
+            self._note(client)
+            for line in client.lines:
+                line.refresh(client)
 
     def settle(self, now_ms: int, client: Client) -> None:
         """After something of the key ended: it may be idle now."""
@@ -105,9 +106,12 @@ class Clients:
         while least:
             virtual_ms, key = least[0]
             client = self._known.get(key)
-            if client is not None and client.active and client.virtual_ms == virtual_ms:
+            if client is None or not client.active or client.virtual_ms < virtual_ms:
+                heapq.heappop(least)
+            elif client.virtual_ms == virtual_ms:
                 return virtual_ms
-            heapq.heappop(least)
+            else:
+                heapq.heapreplace(least, (client.virtual_ms, key))
         return self._last_ms
 
     def _note(self, client: Client) -> None:

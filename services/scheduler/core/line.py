@@ -87,7 +87,7 @@ class _Queue:
 
     def sweep(self, line: "Line") -> None:
         heap = self.heap
-        while heap and heap[0][2].line is not line:
+        while heap[0][2].line is not line:
             heapq.heappop(heap)
         if len(heap) > 2 * self.standing + _SLACK:
             self.heap = [entry for entry in heap if entry[2].line is line]
@@ -97,8 +97,9 @@ class _Queue:
 class Line:
     """Waiters of one rank, model, lane and size. Whoever is in no line stands aside.
 
-    With one client it is its queue. With several a heap of clients stands before their queues: an
-    entry for every state that a client has been in since, of which only the present one counts.
+    With one client it is its queue. With several a heap of clients stands before their queues. What
+    it says of a client may be out of date: too good, and it is put right when it comes to the front;
+    a change for the better is entered at once.
     """
 
     __slots__ = ("_heap", "_queues", "inflight", "lane", "model", "size", "soft")
@@ -138,7 +139,6 @@ class Line:
         """Take a waiter out."""
         client = waiter.client
         queue = self._queues[client]
-        first = queue.heap[0][2] is waiter
         waiter.line = None
         queue.standing -= 1
         if not queue.standing:
@@ -148,8 +148,6 @@ class Line:
                 self._heap = []
             return
         queue.sweep(self)
-        if first and len(self._queues) > 1:
-            self._push(client)
 
     def refresh(self, client: "Client") -> None:
         """The client's virtual time, or what it has in flight, has changed."""
@@ -159,14 +157,19 @@ class Line:
     def head(self) -> Waiter:
         """Who is next; there is somebody."""
         if len(self._queues) == 1:
-            for queue in self._queues.values():
-                return queue.heap[0][2]
+            (only,) = self._queues.values()
+            return only.heap[0][2]
         heap = self._heap
         while True:
             entry = heap[0]
-            if entry == self._entry(entry[4]):
-                return self._queues[entry[4]].heap[0][2]
-            heapq.heappop(heap)
+            client = entry[4]
+            present = self._entry(client)
+            if entry == present:
+                return self._queues[client].heap[0][2]
+            if present is not None and entry < present:
+                heapq.heapreplace(heap, present)
+            else:
+                heapq.heappop(heap)
 
     def all(self) -> list[Waiter]:
         """Everybody, in no order."""
@@ -194,4 +197,5 @@ class Line:
         if queue is None:
             return None
         arrived, heard, _ = queue.heap[0]
-        return (self.capped(client), client.virtual_ms, arrived, heard, client)
+        capped = self.soft > 0 and self.capped(client)
+        return (capped, client.virtual_ms, arrived, heard, client)

@@ -1,11 +1,10 @@
 """The permits that are out, what they cost together, and those that must not come back. Pure."""
 
-from collections import OrderedDict
-
 from services.scheduler.core.state import Permit
 from services.scheduler.core.values import Tier
 
 _REMEMBERED = 10_000
+_BACKGROUND = Tier.BACKGROUND
 
 
 class PermitBook:
@@ -18,7 +17,10 @@ class PermitBook:
         """Permits out and set aside; more than there are only after a restart found them."""
         self.foreground = 0
         """Requests above background that run, or whose permits are set aside."""
-        self._over: OrderedDict[str, None] = OrderedDict()
+        self._over: set[str] = set()
+        """Those that ended last, …"""
+        self._before: set[str] = set()
+        """… and as many before them."""
 
     @property
     def free(self) -> int:
@@ -28,13 +30,13 @@ class PermitBook:
     def take(self, cost: int, rank: int) -> None:
         """Count a request that begins, or whose permits are set aside."""
         self.in_use += cost
-        if rank != Tier.BACKGROUND:
+        if rank != _BACKGROUND:
             self.foreground += 1
 
     def give_back(self, cost: int, rank: int) -> None:
         """Undo `take`."""
         self.in_use -= cost
-        if rank != Tier.BACKGROUND:
+        if rank != _BACKGROUND:
             self.foreground -= 1
 
     def hold(self, permit: Permit) -> None:
@@ -55,9 +57,9 @@ class PermitBook:
             permit.parent.children.discard(permit)
         cost = self._bequeathed(permit) if permit.children else permit.cost
         self.give_back(cost, permit.rank)
-        self._over[name] = None
+        self._over.add(name)
         if len(self._over) > _REMEMBERED:
-            self._over.popitem(last=False)
+            self._before, self._over = self._over, set()
 
     def _bequeathed(self, permit: Permit) -> int:
         """What is left to give back when its children have inherited."""
@@ -74,4 +76,4 @@ class PermitBook:
 
     def is_over(self, permit_id: str) -> bool:
         """It was out, and is not any more (as far as is remembered)."""
-        return permit_id in self._over
+        return permit_id in self._over or permit_id in self._before

@@ -168,9 +168,9 @@ class WaitingRoom:
         line = waiter.line
         assert line is not None  # noqa: S101 - who steps aside stands in line
         line.remove(waiter)
-        benches = self.benches[waiter.rank]
-        bench = benches[waiter.model]
         if not line:
+            benches = self.benches[waiter.rank]
+            bench = benches[waiter.model]
             del bench.lines[line.lane, line.size]
             if not bench.lines:
                 del benches[waiter.model]

@@ -4,12 +4,16 @@ from typing import NamedTuple
 
 from services.scheduler.core.alarms import Alarm
 from services.scheduler.core.books import Books
-from services.scheduler.core.line import Order, Waiter
+from services.scheduler.core.holds import Holds
+from services.scheduler.core.line import Line, Order, Waiter
 from services.scheduler.core.queue import CHILD, LOAD_LANE, Bench
 from services.scheduler.core.state import Instance, Model, Permit
 from services.scheduler.core.values import AskTransient, Effect, Grant, State, Tier
 
 _NEVER_MS = 1 << 62
+_RANKS = tuple(range(CHILD, 0, -1))
+_UNUSED = Alarm.UNUSED
+_BACKGROUND = Tier.BACKGROUND
 
 
 class Coming(NamedTuple):
@@ -39,17 +43,26 @@ class Scan:
         self.stopped_at = 0
         books = self._books
         coming = self._coming(now_ms) if books.unsettled else ()
-        for rank in range(CHILD, 0, -1):
-            if not books.room.benches[rank]:
-                continue
-            while (head := self.head(rank)) is not None:
-                if rank == Tier.BACKGROUND and self._somebody_else():
+        benches = books.room.benches
+        for rank in _RANKS:
+            while benches[rank] and (head := self.head(rank)) is not None:
+                if rank == _BACKGROUND and self._somebody_else():
                     return  # 0d
                 if not self._enough(now_ms, head, coming):
                     self._frozen[rank] = head  # 0c
                     self.stopped_at = rank
                     return
                 self._take(now_ms, head, out)
+
+    def newcomer(self, now_ms: int, waiter: Waiter, out: list[Effect]) -> None:
+        """`run`, when nothing else has changed: nobody else above `stopped_at` can be granted."""
+        if not self._stands(waiter):
+            return
+        if waiter.cost > self._books.permits.free and waiter.cost:
+            self._frozen[waiter.rank] = waiter
+            self.stopped_at = waiter.rank
+        else:
+            self._take(now_ms, waiter, out)
 
     def head(self, rank: int) -> Waiter | None:
         """Who of a rank stands in the scan and is next (0a, 0b); the frozen one, if there is."""
@@ -60,8 +73,9 @@ class Scan:
             elif frozen.line is not None and self._stands(frozen):
                 return frozen
         best: Waiter | None = None
+        models = self._books.models
         for bench in self._books.room.benches[rank].values():
-            model = self._books.models.get(bench.model)
+            model = models.get(bench.model)
             if model is None or not model.open or rank < model.least_rank:
                 continue
             waiter = self._first_of(bench, model.short)
@@ -100,8 +114,10 @@ class Scan:
             permit.parent = books.permits.out.get(request.parent)
         books.permits.hold(permit)
         self._charge(permit)
-        soon_ms = now_ms + min(books.settings.use_within_ms, lane.max_run_ms)
-        books.alarms.set(soon_ms, Alarm.UNUSED, permit)
+        soon_ms = books.settings.use_within_ms
+        soon_ms = min(soon_ms, lane.max_run_ms)
+        soon_ms += now_ms
+        books.alarms.set(soon_ms, _UNUSED, permit)
         waited_ms = now_ms - request.arrived_ms
         out.append(
             Grant(
@@ -130,28 +146,28 @@ class Scan:
 
     def _first_of(self, bench: Bench, short: int) -> Waiter | None:
         """Who is next of those that need less than there was too little of."""
+        holds = self._books.holds
+        if len(bench.lines) == 1:
+            (line,) = bench.lines.values()
+            return line.head() if _is_open(line, short, holds) else None
         best: Waiter | None = None
         best_key: tuple[bool, float, tuple[int, int]] | None = None
-        several = len(bench.lines) > 1
         for line in bench.lines.values():
-            if line.lane == LOAD_LANE or self._books.holds.closed(line.lane):
-                continue
-            if short and line.size >= short:
+            if not _is_open(line, short, holds):
                 continue
             head = line.head()
-            if not several:
-                best = head
-                break
             key = (line.capped(head.client), head.client.virtual_ms, head.order)
             if best_key is None or key < best_key:
                 best, best_key = head, key
         return best
 
     def _enough(self, now_ms: int, waiter: Waiter, coming: "tuple[Coming, ...]") -> bool:
-        cost = waiter.cost
-        free = self._books.permits.free
+        cost, permits = waiter.cost, self._books.permits
+        free = permits.total - permits.in_use
         if cost > free and cost:
             return False
+        if not coming:
+            return True
         kept, ends_ms = 0, _NEVER_MS
         for other in coming:
             if other.rank > waiter.rank:
@@ -186,7 +202,8 @@ class Scan:
         model = books.models[waiter.model]
         instance = model.pick()
         model.occupy(instance)
-        waiter.runs_as = self._rank_of_run(waiter)
+        if waiter.rank == CHILD:
+            waiter.runs_as = self._rank_of_run(waiter)
         books.permits.take(waiter.cost, waiter.runs_as)
         if not waiter.need_mib:
             self.grant(now_ms, waiter, instance, out)
@@ -215,6 +232,12 @@ class Scan:
             books.room.count_in_flight(permit.model, client.key, 1)
         permit.charged_ms = permit.cost * books.runs.mean_ms(permit.lane, permit.model)
         books.clients.charge(client, permit.charged_ms)
+
+
+def _is_open(line: Line, short: int, holds: Holds) -> bool:
+    if line.lane == LOAD_LANE or (short and line.size >= short):
+        return False
+    return not (holds and holds.closed(line.lane))
 
 
 def _comes_before(one: Waiter, other: Waiter) -> bool:

@@ -109,9 +109,11 @@ class SchedulerCore:
     def arrive(self, now_ms: int, request: Request) -> list[Effect]:
         """A request asks to run."""
         books, entrance = self.books, self.entrance
-        model = entrance.model_of(request)
-        if model is None and self.catalogued:
-            return [Refuse(request.permit_id, Cause.MODEL_NOT_FOUND, request.model)]
+        model = books.models.get(request.model)
+        if model is None:
+            model = entrance.model_of(request)
+            if model is None and self.catalogued:
+                return [Refuse(request.permit_id, Cause.MODEL_NOT_FOUND, request.model)]
         lane = entrance.lane_of(request, model)
         rank = Tier.BACKGROUND if lane.background else request.tier
         if (refusal := entrance.refusal(now_ms, request, model, rank)) is not None:
@@ -121,8 +123,12 @@ class SchedulerCore:
         out: list[Effect] = []
         if model is None or not model.open:
             books.unsettled.add(key)
-        if books.unsettled or books.loads or not self.scan.unchanged_by(waiter):
+        if books.unsettled or books.loads or not self.reconciled or rank == Tier.BACKGROUND:
             self._decide(now_ms, out)
+            if not waiter.waits:
+                return out
+        elif not self.scan.unchanged_by(waiter):
+            self.scan.newcomer(now_ms, waiter, out)
             if not waiter.waits:
                 return out
         if request.try_acquire and waiter.instance is None:

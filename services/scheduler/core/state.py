@@ -207,6 +207,8 @@ class Model:
 
     def cooling_ms(self, now_ms: int) -> int:
         """How long a failed model may not be tried; 0 for any other."""
+        if not self.facts.retry_at_ms:
+            return 0
         return max(0, self.facts.retry_at_ms - now_ms) if self.facts.state is State.FAILED else 0
 
     def reported(self, facts: ModelFacts) -> None:
@@ -237,7 +239,7 @@ class Model:
         """A place is taken."""
         instance.running += 1
         self.running += 1
-        if instance.free <= 0:
+        if instance.running >= instance.facts.places:
             self.refresh()
 
     def found_running(self, instance_id: str) -> str:

@@ -176,8 +176,8 @@ class Rules:
             raise self.broken(f"{name} is granted on {key}, which is leaving")
         if not facts.instances or facts.instances[0].instance_id != grant.instance_id:
             raise self.broken(f"{name} is granted on an engine that is no more")
-        if len(self._busy(key)) > self.setup.places:
-            raise self.broken(f"{key} runs {self._busy(key)} on {self.setup.places} places")
+        if len(self.busy(key)) > self.setup.places:
+            raise self.broken(f"{key} runs {self.busy(key)} on {self.setup.places} places")
         if SIZES[key][1] and self.leases.get(grant.lease_id) != name:
             raise self.broken(f"{name} is granted without memory for its peak")
         self._no_swap_delayed(request)
@@ -253,7 +253,7 @@ class Rules:
         wanting += [r for r in self.waiting.values() if r.model != key and SIZES[r.model][1]]
         quiet_ms = self.now - self.used_ms.get(key, 0)
         ttl_ms = self.settings.rules.get(key, ModelRule()).idle_ttl_ms
-        busy = self._busy(key)
+        busy = self.busy(key)
         if not wanting:
             if not ttl_ms or quiet_ms < ttl_ms or busy:
                 raise self.broken(f"{key} is unloaded for nobody")
@@ -293,7 +293,7 @@ class Rules:
         mine = [r for r in self.waiting.values() if r.model == key]
         return min(mine, key=self._urgency, default=None)
 
-    def _busy(self, key: str) -> list[str]:
+    def busy(self, key: str) -> list[str]:
         return [name for name, permit in self.core.permits.items() if permit.model == key]
 
     def _serves(self, key: str) -> bool:

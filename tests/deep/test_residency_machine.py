@@ -132,6 +132,26 @@ class ResidencyMachine(RuleBasedStateMachine):
             if self.world.errands:
                 self._guarded(self.world.run, self.world.errands[0])
 
+    def _at_work(self) -> list[str]:
+        world = self.world
+        ready = [key for key in SIZES if world.told[key].state is State.READY]
+        return [key for key in ready if key not in world.leaving and world.busy(key)]
+
+    @precondition(lambda self: self._at_work())
+    @rule(
+        which=PICK,
+        wanted=st.sampled_from(("c", "e")),
+        tiers=st.tuples(TIER, TIER),
+        wait_ms=st.sampled_from((0, 1_000, 3_500)),
+    )
+    def contend(self, which: int, wanted: str, tiers: tuple[Tier, Tier], wait_ms: int) -> None:
+        """A swap is wanted of a model at work, and then somebody comes for that one."""
+        key = _nth(self._at_work(), which)
+        self._guarded(self.world.arrive, tiers[0], wanted)
+        self.run_all_errands()
+        self._guarded(self.world.wait, wait_ms)
+        self._guarded(self.world.arrive, tiers[1], key)
+
     # -- time and accidents ------------------------------------------------------------------
 
     @rule(wait_ms=st.sampled_from((100, 500, 1_000, 3_000, 5_000, 10_000)))

@@ -91,7 +91,7 @@ def _models(
     core = shell.core
     ranks = {
         key: (rank, cost)
-        for rank, (key, cost) in enumerate(core.residency.order_of_eviction(now_ms), 1)
+        for rank, (key, cost) in enumerate(core.choosing.order_of_eviction(now_ms), 1)
     }
     lines: dict[str, Counter[tuple[int, str]]] = {}
     for waiter in waiting:
@@ -112,7 +112,7 @@ def _model(
     service: str,
 ) -> pb.Status.ModelStatus:
     facts = model.facts
-    pinned = core.residency.rule(model.key).pinned or bool(model.pinned_by)
+    pinned = core.books.rule(model.key).pinned or bool(model.pinned_by)
     return pb.Status.ModelStatus(
         model_key=facts.key,
         state=models_pb2.ModelState.ValueType(facts.state.value),

@@ -2,6 +2,7 @@
 
 from services.scheduler.core.books import Books
 from services.scheduler.core.entrance import RETRY_AFTER_MS
+from services.scheduler.core.leaving import Leaving
 from services.scheduler.core.line import Waiter, size_of
 from services.scheduler.core.residency import ASK_AGAIN_MS, Residency
 from services.scheduler.core.scan import Scan
@@ -14,10 +15,11 @@ _LOADABLE = frozenset({State.COLD, State.FAILED, State.READY})
 class Answers:
     """Takes in what brokers and model services answer."""
 
-    def __init__(self, books: Books, scan: Scan, residency: Residency) -> None:
+    def __init__(self, books: Books, scan: Scan, residency: Residency, leaving: Leaving) -> None:
         self._books = books
         self._scan = scan
         self._residency = residency
+        self._leaving = leaving
 
     # -- the memory of one request -----------------------------------------------------------
 
@@ -89,7 +91,7 @@ class Answers:
         model.denials, books.lent_ms = 0, now_ms
         if model.facts.state is not State.READY:
             model.pinned_by = first.name  # 0e
-        self._residency.drop_need(model)
+        self._leaving.drop(model)
         out.append(StartLoad(key, lease_id))
 
     def lease_denied(

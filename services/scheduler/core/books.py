@@ -9,10 +9,11 @@ from services.scheduler.core.line import Order, Waiter
 from services.scheduler.core.permits import PermitBook
 from services.scheduler.core.queue import WaitingRoom
 from services.scheduler.core.runs import Runs
-from services.scheduler.core.settings import Settings
+from services.scheduler.core.settings import ModelRule, Settings
 from services.scheduler.core.state import Model
 from services.scheduler.core.values import Cause, Effect, Refuse, Request
 
+_NO_RULE = ModelRule()
 _KNOWN_MS = 20
 """What the broker refused to one, it refuses for as long to who asks for more."""
 
@@ -54,6 +55,10 @@ class Books:
         model = self.models.get(waiter.model)
         if model is not None and model.pinned_by == waiter.name:
             model.pinned_by = ""
+
+    def rule(self, key: str) -> ModelRule:
+        """What is configured about a model."""
+        return self.settings.rules.get(key, _NO_RULE)
 
     def need_mib(self, request: Request, key: str) -> int:
         """The least of transient memory that a request can do with."""

@@ -98,7 +98,7 @@ class Line:
     """Waiters of one rank, model, lane and size. Whoever is in no line stands aside.
 
     With one client it is its queue. With several a heap of clients stands before their queues. What
-    it says of a client may be out of date: too good, and it is put right when it comes to the front;
+    it says of a client may be too good, and is put right when it comes to the front;
     a change for the better is entered at once.
     """
 

@@ -1,7 +1,7 @@
 """The models that there are, as their services report them; when they go by themselves. Pure."""
 
 from services.scheduler.core.books import Books
-from services.scheduler.core.residency import Residency
+from services.scheduler.core.leaving import Leaving
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     Cause,
@@ -21,9 +21,9 @@ _HOLDS_NOTHING = (State.COLD, State.FAILED)
 class Roster:
     """Keeps the books of models true."""
 
-    def __init__(self, books: Books, residency: Residency) -> None:
+    def __init__(self, books: Books, leaving: Leaving) -> None:
         self._books = books
-        self._residency = residency
+        self._leaving = leaving
 
     def reported(self, now_ms: int, facts: ModelFacts, out: list[Effect]) -> bool:
         """Its service says how a model stands; False: nothing but how far its load is."""
@@ -58,7 +58,7 @@ class Roster:
         model = self._books.models.pop(key, None)
         if model is None:
             return
-        self._residency.drop_need(model)
+        self._leaving.drop(model)
         self._books.refuse_all(now_ms, out, key, Cause.MODEL_NOT_FOUND, key)
         self._books.unsettled.discard(key)
 
@@ -120,12 +120,12 @@ class Roster:
         out += [Loading(waiter.name, model.key, progress) for waiter in waiting]
 
     def _look_when_unused(self, now_ms: int, model: Model) -> None:
-        ttl_ms = self._residency.rule(model.key).idle_ttl_ms
+        ttl_ms = self._books.rule(model.key).idle_ttl_ms
         if ttl_ms:
             self._books.look_at(now_ms + ttl_ms, model.key)
 
     def _unload_unused(self, now_ms: int, model: Model, out: list[Effect]) -> None:
-        ttl_ms = self._residency.rule(model.key).idle_ttl_ms
+        ttl_ms = self._books.rule(model.key).idle_ttl_ms
         if not ttl_ms or not model.serves or model.starting or model.running:
             return
         unused_ms = now_ms - model.last_used_ms

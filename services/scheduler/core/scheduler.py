@@ -36,8 +36,9 @@ shell has to perform. Each ends in one decision, by these rules; the code cites 
 4.  Virtual time: see `clients`.
 5.  Twins: see `twins`.
 
-Where it is done: `entrance` lets requests in, `scan` grants, `running` ends, `residency` has models
-come and go, `roster` keeps what their services report; `books` is all that is remembered.
+Where it is done: `entrance` lets requests in, `scan` grants, `running` ends; `residency` asks for
+the memory of models, `choosing` says who might leave for it, `leaving` has them leave; `answers`
+takes in what was asked, `roster` what services report; `books` is all that is remembered.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +47,9 @@ from typing import Any
 from services.scheduler.core.alarms import Alarm
 from services.scheduler.core.answers import Answers
 from services.scheduler.core.books import Books
+from services.scheduler.core.choosing import Choosing
 from services.scheduler.core.entrance import RETRY_AFTER_MS, Entrance
+from services.scheduler.core.leaving import Leaving
 from services.scheduler.core.plan import Plan
 from services.scheduler.core.queue import WaitingRoom
 from services.scheduler.core.residency import Residency
@@ -75,10 +78,12 @@ class SchedulerCore:
         self.books = Books(settings)
         self.scan = Scan(self.books)
         self.entrance = Entrance(self.books, self.scan)
-        self.residency = Residency(self.books, self.scan)
-        self.roster = Roster(self.books, self.residency)
+        self.leaving = Leaving(self.books, self.scan)
+        self.choosing = Choosing(self.books, self.leaving)
+        self.residency = Residency(self.books, self.leaving, self.choosing)
+        self.roster = Roster(self.books, self.leaving)
         self.running = Running(self.books, self.roster)
-        self.answers = Answers(self.books, self.scan, self.residency)
+        self.answers = Answers(self.books, self.scan, self.residency, self.leaving)
         self.reconciled = False
         """Granting may begin."""
         self.catalogued = False
@@ -296,7 +301,7 @@ class SchedulerCore:
 
     def plan(self, now_ms: int, key: str, tier: Tier, headroom_mib: int) -> Plan:
         """What loading a model would make leave, and why. Changes nothing. Raises KeyError."""
-        return self.residency.plan_for(now_ms, key, tier, headroom_mib)
+        return self.choosing.plan_for(now_ms, key, tier, headroom_mib)
 
     # -- lanes -------------------------------------------------------------------------------
 

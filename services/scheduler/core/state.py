@@ -199,6 +199,28 @@ class Model:
         """How long a load takes, as measured; else a guess from its size."""
         return self.reload_ms or _GUESS_MS + self.facts.resident_mib // _GUESS_MIB_PER_MS
 
+    @property
+    def held_mib(self) -> int:
+        """What its instances hold while nothing runs on them."""
+        return self.facts.resident_mib * max(1, len(self.instances))
+
+    @property
+    def peak_left_mib(self) -> int:
+        """What a request may add yet, beside those that run."""
+        return max(0, self.facts.peak_mib - self.transient_mib)
+
+    @property
+    def could_grow(self) -> bool:
+        """All its places are taken, and it may have a further instance."""
+        full = self.serves and not self.open and not self.short
+        return full and len(self.instances) < self.facts.max_instances
+
+    def unmark(self) -> None:
+        """Its memory is wanted no more: it takes whom it took before."""
+        self.wanted_by = ""
+        self.least_rank = 0
+        self.before = None
+
     def loadable(self, now_ms: int) -> bool:
         """May be loaded: COLD, or FAILED and done with its cooling."""
         state = self.facts.state

@@ -26,7 +26,7 @@ from tests.integration.house import House, free_port, started
 
 CAPACITY_MIB = 15_000
 LEASE_TTL_S = 10.0
-WAIT_S = 10.0
+WAIT_S = 6.0
 """A request that waited this long is refused."""
 SERVICES = ("services.scheduler", "services.broker", "services.simulated")
 ENGINE = "services.simulated.engine_main"

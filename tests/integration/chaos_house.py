@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import psutil
 import yaml
 
@@ -157,6 +158,7 @@ async def at_rest(house: ChaosHouse) -> list[str]:
     resident_mib = sum(MODELS[key]["resident_mib"] for key in ready.values())
     instances = [each for model in models.values() for each in model.instances]
     facts = {
+        "the edge is not ready": not await _is_ready(house),
         "not reconciled": not status.reconciled,
         f"unreachable {list(status.unreachable_workers)}": bool(status.unreachable_workers),
         f"models unknown {sorted(MODELS.keys() - models)}": models.keys() != MODELS.keys(),
@@ -184,6 +186,12 @@ async def empty(house: ChaosHouse) -> list[str]:
         f"orphans {house.orphans()}": bool(house.orphans()),
     }
     return [fact for fact, is_so in facts.items() if is_so]
+
+
+async def _is_ready(house: ChaosHouse) -> bool:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.get(f"{house.url}/readyz")
+    return answer.status_code == 200
 
 
 def _transient(leases: list[broker_pb2.Lease]) -> dict[str, str]:

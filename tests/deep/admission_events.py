@@ -85,6 +85,8 @@ class Events(Fair):
             held.seen = True
 
     def model(self, facts: ModelFacts) -> None:
+        if facts.key not in self.models:
+            self._learn_lane(facts)
         known = self.models.setdefault(facts.key, Known(facts))
         before = known.facts.state
         served = {i.instance_id for i in known.facts.instances}
@@ -102,6 +104,19 @@ class Events(Fair):
             known.leaving = False
         if self._cooling(known):
             self._refuse_all(facts.key, {Cause.MODEL_FAILED}, surely=True)
+
+    def _learn_lane(self, facts: ModelFacts) -> None:
+        """Who came before its model was known is let in anew now, in the model's lane if it named
+        none; among those of the same first arrival it comes last."""
+        for waiter in [w for w in self.waiters if w.model == facts.key]:
+            self.heard += 1
+            waiter.order = (waiter.request.arrived_ms, self.heard)
+            if waiter.request.lane:
+                continue
+            waiter.lane = self.settings.lane_of(facts.lane)
+            waiter.tier = Tier.BACKGROUND if waiter.lane.background else waiter.request.tier
+            if waiter.cost:
+                waiter.cost = min(waiter.lane.cost, self.settings.permits)
 
     def snapshot(
         self,

@@ -77,8 +77,9 @@ class SchedulerConfig(Section):
     residency: ResidencyConfig = ResidencyConfig()
     max_swap_delay_s: _Seconds = 15.0
     """How long requests for resident models may delay one that needs another model."""
-    linger_s: Annotated[float, Field(ge=0)] = 0.0
-    """How long an idle model that was just used is kept from a request that needs its memory."""
+    linger_s: Annotated[float, Field(ge=0)] = 10.0
+    """How long an idle model that was just used, and whose requests come close after each other, is
+    kept from a request of its tier or below that needs its memory."""
     drain_s: _Seconds = 60.0
     """Running work of a model that has to leave may take this long before it is ended."""
     background_quiet_s: Annotated[float, Field(ge=0)] = 60.0

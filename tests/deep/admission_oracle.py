@@ -284,7 +284,7 @@ class Judge(Events):
         waiter = self.waiter(self.answered) if lease in self.stray_leases else None
         if waiter is not None and waiter.asking_ms is not None:
             waiter.asking_ms = None
-            if self._eligible(waiter) == YES:
+            if self._eligible(waiter) == YES and not waiter.unplaced:
                 raise self.broken(f"{waiter.name} has its transient lease and is not granted")
         self.must_return.discard(lease)
         self.stray_leases.discard(lease)

@@ -84,7 +84,10 @@ class Answers:
         model, first = books.models.get(key), books.room.first(key)
         if model is not None:
             model.asking = False
-        if model is None or first is None or not _may_load(model):
+        if model is None or first is None or not _may_load(model) or model.doubtful:
+            if model is not None and model.doubtful:  # it does, once there is room for all
+                model.doubtful = False
+                self._ask_again(now_ms, model)
             out.append(ReturnLease(lease_id))
             return
         model.starting, model.load_began_ms, model.vacated_ms = True, now_ms, 0
@@ -106,12 +109,14 @@ class Answers:
         first = self._books.room.first(key)
         # What was to be left for others may be theirs no more: only its own needs are for ever.
         final = not model.for_others and model.facts.state is not State.READY
+        model.doubtful = False
         if why is not None and final:
             for waiter in self._books.room.of(key):
                 if waiter.rank <= model.asked_rank:  # a higher tier may dip deeper
                     self._books.refuse(now_ms, out, waiter, Cause.NEVER_FITS, why)
         elif first is not None:
             self._residency.denied(now_ms, model, first, headroom_mib, out)
+            model.doubtful = why is not None and model.need is not None and not model.need.victims
 
     def lease_unanswered(self, now_ms: int, key: str) -> None:
         """The broker does not answer. That is no refusal: nobody has to go for it."""

@@ -91,8 +91,20 @@ class Entrance:
             books.refuse(now_ms, out, waiter, Cause.MODEL_NOT_FOUND, request.model)
             return
         books.forget(now_ms, waiter)
-        self.enter(now_ms, request, model.key, self.lane_of(request, model), waiter.rank)
+        lane = self.lane_of(request, model)
+        rank = Tier.BACKGROUND if lane.background else request.tier
+        self.enter(now_ms, request, model.key, lane, rank)
         books.unsettled.add(model.key)
+
+    def readmit(self, now_ms: int, key: str) -> None:
+        """A model has become known: who waits for it is of its lane, with all that this means."""
+        books, model = self._books, self._books.models[key]
+        for waiter in books.room.of(key):
+            request = waiter.request
+            lane = self.lane_of(request, model)
+            books.forget(now_ms, waiter)
+            rank = Tier.BACKGROUND if lane.background else request.tier
+            self.enter(now_ms, request, key, lane, rank)
 
     def _full(self, request: Request, key: str, rank: int) -> tuple[Cause, int] | None:
         room, fairness = self._books.room, self._books.settings.fairness

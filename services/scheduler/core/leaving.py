@@ -24,7 +24,7 @@ class Leaving:
         going = [v for v in self.still_here(need) if self._goes_for(v, model, need)]
         if need.victims and not going:
             model.vacated_ms = model.vacated_ms or now_ms
-        staying = [v for v in going if not (v.leaving and v.wanted_by == model.key)]
+        staying = [victim for victim in going if not victim.leaving]
         for victim in staying:
             self._mark(now_ms, victim, model, need)
         if all(self.idle(now_ms, v, need) or self._must_go(now_ms, v, need) for v in staying):
@@ -97,11 +97,14 @@ class Leaving:
             self._books.look_at(need.due_ms, model.key)
 
     def _lingered(self, now_ms: int, victim: Model, need: Need) -> bool:
-        until_ms = min(victim.last_used_ms + self._books.settings.linger_ms, need.due_ms)
-        if now_ms < until_ms and need.rank <= victim.last_rank:
-            self._books.look_at(until_ms, victim.key)
-            return False
-        return True
+        """It has been kept long enough for the next of its requests, if one is to be expected: its
+        last ones came no further apart than twice as long as it would be kept."""
+        linger_ms = self._books.settings.linger_ms
+        until_ms = min(victim.last_used_ms + linger_ms, need.due_ms)
+        if now_ms >= until_ms or need.rank > victim.last_rank or victim.gap_ms > 2 * linger_ms:
+            return True
+        self._books.look_at(until_ms, victim.key)
+        return False
 
     def _must_go(self, now_ms: int, victim: Model, need: Need) -> bool:
         """What runs on it is to end: it is of lower tiers, or the delay is over."""

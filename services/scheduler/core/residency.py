@@ -70,6 +70,8 @@ class Residency:
         resident_mib, leave_mib = model.facts.resident_mib, self._peak_beside(model) + promised_mib
         model.promised_mib = promised_mib
         room_mib = self._books.room_for(now_ms, first.rank)
+        if model.doubtful:
+            leave_mib, room_mib = model.facts.peak_mib, None
         if room_mib is not None and resident_mib + leave_mib > room_mib:
             if pressing > _MOST_NEEDS:
                 self._ask_later(now_ms, model, ASK_AGAIN_MS)
@@ -169,7 +171,7 @@ class Residency:
         """2: plan with idle models alone; only if that is not enough, with busy ones."""
         if model.vacated_ms and now_ms < model.vacated_ms + _SETTLE_MS:
             return  # they have left, and the device may not show it yet
-        if self._plan_stands(now_ms, model.need, first):
+        if self._plan_stands(now_ms, model.need, first, headroom_mib):
             return
         due_ms = first.order[0] + self._books.settings.max_swap_delay_ms
         need = Need(first.rank, first.order, due_ms, self._amount_of(model, first))
@@ -177,7 +179,7 @@ class Residency:
             need.rank, need.spared = parent.rank, parent.model
         chosen = self._choosing.victims(now_ms, model, need, headroom_mib)
         self._leaving.drop(model)
-        need.victims, need.planned_ms = chosen, now_ms
+        need.victims, need.planned_ms, need.headroom_mib = chosen, now_ms, headroom_mib
         model.need = need
         self._books.unsettled.add(model.key)
         if need.victims:
@@ -202,12 +204,15 @@ class Residency:
             return model.facts.resident_mib
         return first.need_mib
 
-    def _plan_stands(self, now_ms: int, need: Need | None, first: Waiter) -> bool:
+    def _plan_stands(
+        self, now_ms: int, need: Need | None, first: Waiter, headroom_mib: int
+    ) -> bool:
         """Those who were to leave are still to, and a better plan is looked for in a while."""
         if need is None or need.order != first.order:
             return False
         if not need.victims:
-            return now_ms < need.planned_ms + _NO_PLAN_AGAIN_MS
+            soon = now_ms < need.planned_ms + _NO_PLAN_AGAIN_MS
+            return soon and headroom_mib == need.headroom_mib
         if now_ms >= need.planned_ms + _PLAN_AGAIN_MS:
             return False
         return len(self._leaving.still_here(need)) == len(need.victims)

@@ -1,5 +1,7 @@
 """The models that there are, as their services report them; when they go by themselves. Pure."""
 
+from dataclasses import replace
+
 from services.scheduler.core.books import Books
 from services.scheduler.core.leaving import Leaving
 from services.scheduler.core.state import Model, Permit
@@ -28,30 +30,48 @@ class Roster:
     def reported(self, now_ms: int, facts: ModelFacts, out: list[Effect]) -> bool:
         """Its service says how a model stands; False: nothing but how far its load is."""
         books, state = self._books, facts.state
-        model = books.models.get(facts.key)
-        resized = model is None or model.facts.peak_mib != facts.peak_mib
-        if model is None:
-            model = books.models[facts.key] = Model(facts)
-            model.last_used_ms = now_ms
+        known = books.models.get(facts.key)
+        model = known or self._appeared(now_ms, facts)
+        resized = known is None or model.facts.peak_mib != facts.peak_mib
         before, model.reachable = model.facts.state, True
         if state in _HOLDS_NOTHING:
             # One whose load was given up has left when its load has ended.
             model.leaving, model.short = model.leaving and model.starting, 0
         model.reported(facts)
-        if resized and books.room.waiting_for(facts.key):
-            books.size_up(facts.key)
-        if state is State.READY and before is not State.READY:
-            model.last_used_ms = now_ms
-            self._look_when_unused(now_ms, model)
-        if state is State.LOADING:
-            self._loading(now_ms, model, before, out)
+        if known is None:
+            self._find_running(model)
         if books.room.waiting_for(facts.key):
             books.unsettled.add(facts.key)
-        if state in _HOLDS_NOTHING and before is not state:
-            books.memory_may_be_back()
+            if resized:
+                books.size_up(facts.key)
+        if state is not before:
+            self._changed(now_ms, model)
+        if state is State.LOADING:
+            self._loading(now_ms, model, before, out)
         if wait_ms := model.cooling_ms(now_ms):  # 3
             books.refuse_all(now_ms, out, facts.key, Cause.MODEL_FAILED, facts.failure, wait_ms)
         return resized or state is not before or state is not State.LOADING
+
+    def _appeared(self, now_ms: int, facts: ModelFacts) -> Model:
+        model = self._books.models[facts.key] = Model(replace(facts, state=State.COLD))
+        model.last_used_ms = now_ms
+        return model
+
+    def _find_running(self, model: Model) -> None:
+        """It may have been configured before, and what ran on it then runs on."""
+        for permit in self._books.permits.out.values():
+            if permit.model == model.key:
+                model.found_running(permit.instance_id)
+
+    def _changed(self, now_ms: int, model: Model) -> None:
+        books, state = self._books, model.facts.state
+        if state is State.READY:
+            model.last_used_ms = now_ms
+            self._look_when_unused(now_ms, model)
+            if not model.pinned_by and (first := books.room.first(model.key)) is not None:
+                model.pinned_by = first.name  # 0e: those it was loaded for may have gone
+        if state in _HOLDS_NOTHING:
+            books.memory_may_be_back()
 
     def removed(self, now_ms: int, key: str, out: list[Effect]) -> None:
         """A model is not configured any more."""

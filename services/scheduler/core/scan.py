@@ -106,7 +106,7 @@ class Scan:
         model, lane, facts = books.models[waiter.model], waiter.lane, instance.facts
         if model.pinned_by == request.permit_id:
             model.pinned_by = ""
-        model.last_used_ms, model.used = now_ms, True
+        model.note_use(now_ms)
         permit = Permit(request, waiter.model, waiter.runs_as, waiter.cost, lane, waiter.client)
         permit.granted_ms = now_ms
         permit.instance_id, permit.address = facts.instance_id, facts.address

@@ -213,7 +213,7 @@ class SchedulerCore:
     def model_changed(self, now_ms: int, facts: ModelFacts) -> list[Effect]:
         """A model service reports a model."""
         out: list[Effect] = []
-        if self.roster.reported(now_ms, facts, out):
+        if self._reported(now_ms, facts, out):
             self._decide(now_ms, out)
         return out
 
@@ -234,7 +234,7 @@ class SchedulerCore:
         present = set()
         for item in facts:
             present.add(item.key)
-            self.roster.reported(now_ms, item, out)
+            self._reported(now_ms, item, out)
         for permit_id, (model, instance_id) in running.items():
             self.permit_started(now_ms, permit_id, model, instance_id)
         for permit in list(self.permits.values()):
@@ -352,6 +352,13 @@ class SchedulerCore:
     def queue_positions(self) -> list[Effect]:
         """Everyone's place, for the sign of life that waiters get."""
         return [Queued(w.name, i) for i, w in enumerate(self.room.in_order())]
+
+    def _reported(self, now_ms: int, facts: ModelFacts, out: list[Effect]) -> bool:
+        is_new = facts.key not in self.books.models
+        changed = self.roster.reported(now_ms, facts, out)
+        if is_new:
+            self.entrance.readmit(now_ms, facts.key)
+        return changed
 
     # -- the decision ------------------------------------------------------------------------
 

@@ -58,8 +58,9 @@ class Settings:
     max_swap_delay_ms: int = 15_000
     """How long requests for resident models may delay a request that needs a swap."""
     linger_ms: int = 0
-    """How long an idle model that was just used is kept from a request of its tier that needs
-    its memory; never longer than `max_swap_delay_ms`."""
+    """How long an idle model that was just used is kept from a request of its tier or below that
+    needs its memory, if its last requests came close after each other; never longer than
+    `max_swap_delay_ms`."""
     drain_ms: int = 60_000
     """Running work of a model that has to leave may take this long before it is ended."""
     background_quiet_ms: int = 60_000

@@ -105,7 +105,9 @@ class Need:
     victims: tuple[str, ...] = ()
     """Models that go for it; they are marked, or leave."""
     planned_ms: int = 0
-    """When they were chosen."""
+    """When they were chosen, …"""
+    headroom_mib: int = 0
+    """… and with how much to be had."""
     spared: str = ""
     """The model that the waiter's parent runs on."""
 
@@ -121,6 +123,8 @@ class Model:
     open: bool = False
     """An instance takes requests and has a free place."""
     last_used_ms: int = 0
+    granted_ms: int = 0
+    """When it was granted to somebody last."""
     used: bool = False
     """Something has run on it since we know it."""
     reload_ms: int = 0
@@ -151,6 +155,8 @@ class Model:
     """As `short`, until some has been had, whether or not it may be asked for again."""
     short_for: str = ""
     """The waiter that was refused it."""
+    gap_ms: int = 0
+    """Between its last grants, as a moving mean; 0: there were not two."""
     last_rank: int = 0
     """The tier of what ran on it last."""
     ask_again_ms: int = 0
@@ -165,6 +171,8 @@ class Model:
     """What the last question left to more urgent needs."""
     for_others: bool = False
     """The last question left more than the model's own requests need."""
+    doubtful: bool = False
+    """Nobody who leaves would be enough: the next question is whether it fits at all."""
     need: Need | None = None
     vacated_ms: int = 0
     """When the victims of its need had left, as long as it has not the memory; 0: they have not."""
@@ -214,6 +222,14 @@ class Model:
         """All its places are taken, and it may have a further instance."""
         full = self.serves and not self.open and not self.short
         return full and len(self.instances) < self.facts.max_instances
+
+    def note_use(self, now_ms: int) -> None:
+        """A request is granted on it."""
+        if self.used:
+            gap_ms = now_ms - self.granted_ms
+            self.gap_ms = (self.gap_ms + gap_ms) // 2 if self.gap_ms else max(1, gap_ms)
+        self.last_used_ms = self.granted_ms = now_ms
+        self.used = True
 
     def unmark(self) -> None:
         """Its memory is wanted no more: it takes whom it took before."""

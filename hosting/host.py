@@ -37,6 +37,8 @@ class ModelHost:
         self._leases = leases
         self._models = {hosted.spec.key: hosted for hosted in map(Hosted.of, sources)}
         self._closed = False
+        self._adopting: set[str] = set()
+        """Leases that are being taken up by a load that has not begun."""
         self.events: Broadcast[pb.WatchModelsResponse] = Broadcast()
         self._landlord = Landlord(home, leases, self.events)
 
@@ -76,8 +78,9 @@ class ModelHost:
                 log.get().exception("bug")
 
     def lease_ids(self) -> set[str]:
-        """The leases of all instances, and of what runs on them."""
-        return {lease_id for one in self._tenancies() for lease_id in one.lease_ids}
+        """The leases of all instances, of what runs on them, and of loads that are to begin."""
+        lived_on = {lease_id for one in self._tenancies() for lease_id in one.lease_ids}
+        return lived_on | self._adopting
 
     async def load(self, key: str, lease_id: str) -> AsyncGenerator[pb.Instance, None]:
         """Progress of one more instance until READY. Raises Fault LEASE_REQUIRED, MODEL_FAILED, ….
@@ -163,11 +166,15 @@ class ModelHost:
     async def _begin(self, hosted: Hosted, lease_id: str) -> Tenancy:
         await self._landlord.look_again(hosted)
         self._check_startable(hosted)
-        lease = await self._adopted(lease_id)
-        self._check_startable(hosted)
-        if lease.granted_mib < hosted.resident_mib:
-            raise refusals.lease_too_small(hosted, lease.granted_mib)
-        return self._landlord.move_in(hosted, lease)
+        self._adopting.add(lease_id)
+        try:
+            lease = await self._adopted(lease_id)
+            self._check_startable(hosted)
+            if lease.granted_mib < hosted.resident_mib:
+                raise refusals.lease_too_small(hosted, lease.granted_mib)
+            return self._landlord.move_in(hosted, lease)
+        finally:
+            self._adopting.discard(lease_id)
 
     async def _adopted(self, lease_id: str) -> broker_pb2.Lease:
         try:

@@ -100,8 +100,8 @@ class LeaseBook:
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
         for lease in listed.leases:
-            # One that was never used may be on its way from the scheduler to us.
-            if lease.materialised_mib and lease.lease_id not in living():
+            # One that nobody has taken up may be on its way from the scheduler to us.
+            if lease.renewed_unix_ms and lease.lease_id not in living():
                 log.get().info("released a leftover lease", lease=lease.lease_id)
                 await self.release(lease.lease_id)
 

@@ -93,11 +93,8 @@ class Tenancy:
         apart by the driver, and host memory says nothing about the card.
         """
         if self.on_card:
-            in_use = self.spec.resident_mib if self.facts is not None else 0
-        else:
-            in_use = self.usage.resident_mib
-        # Never nothing, once a process exists: a next life of this service must find it used.
-        return max(1, in_use)
+            return self.spec.resident_mib if self.facts is not None else 0
+        return self.usage.resident_mib
 
     @property
     def lease_ids(self) -> set[str]:

@@ -106,10 +106,7 @@ class Transients:
             await asyncio.sleep(RETRY_S)
 
     def _share_mib(self, held: _Held) -> int:
-        """What of the lease is in use: by its size, as the engine tells one figure for all.
-
-        Never nothing: a next life of this service must find the lease used, to release it.
-        """
+        """What of the lease is in use: by its size, as the engine tells one figure for all."""
         granted_mib = sum(other.granted_mib for other in self._held.values())
         share_mib = self._used_mib() * held.granted_mib // max(1, granted_mib)
-        return max(1, min(held.granted_mib, share_mib))
+        return min(held.granted_mib, share_mib)

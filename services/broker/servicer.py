@@ -164,6 +164,7 @@ def _lease(lease: Lease) -> pb.Lease:
         materialised_mib=lease.materialised_mib,
         granted_unix_ms=lease.granted_unix_ms,
         expires_unix_ms=lease.expires_unix_ms,
+        renewed_unix_ms=lease.renewed_unix_ms,
     )
 
 

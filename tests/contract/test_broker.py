@@ -84,11 +84,13 @@ async def test_a_lease_from_grant_to_release(tmp_path: Path) -> None:
         lease = (await stub.AcquireLease(ask(100, request_id="r"))).lease
         assert (lease.holder, lease.device, lease.granted_mib) == ("llm/m", "sim0", 100)
         assert lease.expires_unix_ms - lease.granted_unix_ms == 30_000
+        assert not lease.renewed_unix_ms
         assert (await stub.AcquireLease(ask(100, request_id="r"))).lease == lease
 
         renewal = pb.RenewLeaseRequest(lease_id=lease.lease_id, materialised_mib=60, ttl_ms=90_000)
         renewed = (await stub.RenewLease(renewal)).lease
         assert renewed.materialised_mib == 60
+        assert renewed.renewed_unix_ms >= lease.granted_unix_ms
         assert renewed.expires_unix_ms >= lease.granted_unix_ms + 90_000
         assert list((await stub.ListLeases(pb.ListLeasesRequest())).leases) == [renewed]
         other = pb.ListLeasesRequest(holder_prefix="matte/")

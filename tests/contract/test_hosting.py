@@ -272,6 +272,20 @@ async def test_leftovers_go_and_living_leases_stay(tmp_path: Path) -> None:
         assert {lease.lease_id for lease in await w.listed()} == {fresh, instance.lease_id}
 
 
+async def test_a_load_claims_nothing_that_it_has_not_taken_up(tmp_path: Path) -> None:
+    async with world(tmp_path, silent=True) as w:
+        call = w.load(await w.lease())
+        await until(engine_pids, "an engine runs")
+        await w.until_leases(lambda leases: leases[0].renewed_unix_ms > 0)
+        (lease,) = await w.listed()
+        assert lease.materialised_mib == 0
+        await w.leases.release_leftovers(w.host.lease_ids)
+        assert [one.lease_id for one in await w.listed()] == [lease.lease_id]
+        await w.leases.release_leftovers(set)  # as a next life of the service would
+        assert not await w.listed()
+        call.cancel()
+
+
 PARENT = """
 import asyncio, sys
 from pathlib import Path

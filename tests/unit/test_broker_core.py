@@ -314,7 +314,12 @@ def test_agrees_with_the_oracle(history: list[tuple[Any, ...]]) -> None:
                 assert (entry is not None) == bool(found)
                 for old in found:
                     until = max(old.expires_unix_ms, now + (args[2] or old.ttl_ms))
-                    new = replace(old, materialised_mib=args[1], expires_unix_ms=until)
+                    new = replace(
+                        old,
+                        materialised_mib=args[1],
+                        expires_unix_ms=until,
+                        renewed_unix_ms=now,
+                    )
                     if args[3]:
                         new = replace(new, granted_mib=min(new.granted_mib, args[3]))
                     oracle.leases[oracle.leases.index(old)] = new

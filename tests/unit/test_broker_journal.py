@@ -95,7 +95,8 @@ def test_replay_restores_the_ledger(tmp_path: Path) -> None:
     ledger = Ledger(8)
     for entry in reopened(tmp_path):
         ledger.replay(entry)
-    assert ledger.leases(31_999) == [replace(LEASE, materialised_mib=40, expires_unix_ms=32_000)]
+    kept = replace(LEASE, materialised_mib=40, expires_unix_ms=32_000, renewed_unix_ms=2000)
+    assert ledger.leases(31_999) == [kept]
     assert ledger.repeated("llm/m", "r", 31_999) is not None
 
 

@@ -204,6 +204,7 @@ class Ledger:
             granted_mib=lease.granted_mib if entry.granted_mib is None else entry.granted_mib,
             materialised_mib=entry.materialised_mib,
             expires_unix_ms=entry.expires_unix_ms,
+            renewed_unix_ms=entry.at_unix_ms,
         )
         self._leases[lease.lease_id] = after
         self._sums[lease.device].count(lease, -1)

@@ -88,6 +88,8 @@ class Lease:
     expires_unix_ms: int
     ttl_ms: int
     request_id: str
+    renewed_unix_ms: int = 0
+    """0: never yet."""
 
     @property
     def unmaterialised_mib(self) -> int:

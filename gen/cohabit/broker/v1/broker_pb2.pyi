@@ -87,6 +87,7 @@ class Lease(_message.Message):
     MATERIALISED_MIB_FIELD_NUMBER: _builtins.int
     GRANTED_UNIX_MS_FIELD_NUMBER: _builtins.int
     EXPIRES_UNIX_MS_FIELD_NUMBER: _builtins.int
+    RENEWED_UNIX_MS_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """Unique; never reused."""
     holder: _builtins.str
@@ -105,6 +106,10 @@ class Lease(_message.Message):
     """When it was granted, milliseconds since the Unix epoch."""
     expires_unix_ms: _builtins.int
     """When it ends unless renewed, milliseconds since the Unix epoch."""
+    renewed_unix_ms: _builtins.int
+    """When it was last renewed, milliseconds since the Unix epoch; 0: nobody has
+    taken it up yet.
+    """
     def __init__(
         self,
         *,
@@ -117,10 +122,11 @@ class Lease(_message.Message):
         materialised_mib: _builtins.int = ...,
         granted_unix_ms: _builtins.int = ...,
         expires_unix_ms: _builtins.int = ...,
+        renewed_unix_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "expires_unix_ms", b"expires_unix_ms", "granted_mib", b"granted_mib", "granted_unix_ms", b"granted_unix_ms", "holder", b"holder", "kind", b"kind", "lease_id", b"lease_id", "materialised_mib", b"materialised_mib", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "expires_unix_ms", b"expires_unix_ms", "granted_mib", b"granted_mib", "granted_unix_ms", b"granted_unix_ms", "holder", b"holder", "kind", b"kind", "lease_id", b"lease_id", "materialised_mib", b"materialised_mib", "renewed_unix_ms", b"renewed_unix_ms", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

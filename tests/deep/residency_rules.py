@@ -124,7 +124,7 @@ class Rules:
     loaded_for: dict[str, set[str]] = field(default_factory=dict)
     """Model → who waited when its load began."""
     thirsty: set[str] = field(default_factory=set)
-    """Whose peak was denied."""
+    """Models of which a request was denied its peak."""
     by_hand: set[str] = field(default_factory=set)
     leases: dict[str, str] = field(default_factory=dict)
     """Granted to the core: for what; gone once used or returned."""
@@ -279,7 +279,7 @@ class Rules:
         first = min(wanting, key=self._urgency)
         if self._tier(waiter) is Tier.BACKGROUND and self._tier(first) > Tier.BACKGROUND:
             return True
-        return waiter.permit_id in self.thirsty and self._urgency(first) < self._urgency(waiter)
+        return waiter.model in self.thirsty and self._urgency(first) < self._urgency(waiter)
 
     # -- helpers -----------------------------------------------------------------------------
 

@@ -139,7 +139,8 @@ class ResidencyWorld(Life):
             )
             return
         never = answer.reason.value == "never_fits"
-        self.thirsty.add(name)
+        if name in self.waiting:
+            self.thirsty.add(self.waiting[name].model)
         self._tell(
             f"{name} is denied: {_said(answer)}",
             lambda: core.transient_denied(

@@ -90,7 +90,7 @@ class Choosing:
             return never
         if model.loading:
             return self._leaving.bar_of_load(model, need)
-        if model.pinned_by and not self._pin_yields(model, need):
+        if model.pinned_by and not self._leaving.pin_yields(model, need):
             return "was loaded for a request that still waits"  # 0e
         if need.rank == Tier.BACKGROUND and self._too_lately(now_ms, model):
             return "was used too lately for the background"  # 0d
@@ -113,12 +113,3 @@ class Choosing:
     def _too_lately(self, now_ms: int, model: Model) -> bool:
         quiet_ms = self._books.settings.background_quiet_ms
         return model.running > 0 or now_ms < model.last_used_ms + quiet_ms
-
-    def _pin_yields(self, model: Model, need: Need) -> bool:
-        """Its waiter may itself wait for what the need waits for, and both for ever."""
-        waiter = self._books.room.get(model.pinned_by)
-        if waiter is None or self._books.holds.closed(waiter.lane.name):
-            return True
-        if waiter.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND:
-            return True  # 0d
-        return model.thirst > 0 and (-need.rank, need.order) < (-waiter.rank, waiter.order)

@@ -3,7 +3,7 @@
 from services.scheduler.core import twins
 from services.scheduler.core.alarms import Alarm
 from services.scheduler.core.books import Books
-from services.scheduler.core.line import Waiter
+from services.scheduler.core.line import Order, Waiter
 from services.scheduler.core.queue import CHILD
 from services.scheduler.core.scan import Scan
 from services.scheduler.core.state import Model
@@ -56,8 +56,16 @@ class Entrance:
             return Refuse(name, Cause.SATURATED, "", RETRY_AFTER_MS)  # 1
         return None
 
-    def enter(self, now_ms: int, request: Request, key: str, lane: Lane, rank: int) -> Waiter:
-        """Let it wait for the model `key`."""
+    def enter(
+        self,
+        now_ms: int,
+        request: Request,
+        key: str,
+        lane: Lane,
+        rank: int,
+        order: Order | None = None,
+    ) -> Waiter:
+        """Let it wait for the model `key`; with an `order`, in the place that it had."""
         books = self._books
         cost = lane.cost
         if request.parent:
@@ -69,7 +77,7 @@ class Entrance:
         client = books.clients.enter(now_ms, request.key)
         need_mib = books.need_mib(request, key)
         waiter = Waiter(request, key, rank, lane, cost, need_mib, client)
-        books.room.add(waiter)
+        books.room.add(waiter, order)
         if request.load_only:
             books.loads.setdefault(key, {})[request.permit_id] = waiter
         books.alarms.set(request.arrived_ms + lane.wait_ms, Alarm.WAITED, waiter)
@@ -93,7 +101,7 @@ class Entrance:
         books.forget(now_ms, waiter)
         lane = self.lane_of(request, model)
         rank = Tier.BACKGROUND if lane.background else request.tier
-        self.enter(now_ms, request, model.key, lane, rank)
+        self.enter(now_ms, request, model.key, lane, rank, waiter.order)
         books.unsettled.add(model.key)
 
     def readmit(self, now_ms: int, key: str) -> None:
@@ -104,7 +112,7 @@ class Entrance:
             lane = self.lane_of(request, model)
             books.forget(now_ms, waiter)
             rank = Tier.BACKGROUND if lane.background else request.tier
-            self.enter(now_ms, request, key, lane, rank)
+            self.enter(now_ms, request, key, lane, rank, waiter.order)
 
     def _full(self, request: Request, key: str, rank: int) -> tuple[Cause, int] | None:
         room, fairness = self._books.room, self._books.settings.fairness

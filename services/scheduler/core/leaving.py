@@ -1,6 +1,7 @@
 """How models leave for others: marked, idle, drained, dismissed. Pure. Rules 2a and 2d."""
 
 from services.scheduler.core.books import Books
+from services.scheduler.core.line import Order
 from services.scheduler.core.scan import Scan
 from services.scheduler.core.state import Model, Need
 from services.scheduler.core.values import CancelLoad, Effect, StartUnload, Tier
@@ -70,6 +71,27 @@ class Leaving:
             return ""  # 0d: its load is given up
         return "is being loaded"
 
+    def pin_yields(self, model: Model, need: Need) -> bool:
+        """0e holds, unless who it is pinned for may itself wait for what the need waits for, and
+        both for ever."""
+        waiter = self._books.room.get(model.pinned_by)
+        if waiter is None or self._books.holds.closed(waiter.lane.name):
+            return True
+        if waiter.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND:
+            return True  # 0d
+        return self._thirst_of(model, need) > 0
+
+    def _would_take(self, victim: Model, need: Need, before: Order | None) -> bool:
+        short = self._thirst_of(victim, need)
+        return self._scan.would_take(victim, need.rank, before, short)
+
+    def _thirst_of(self, model: Model, need: Need) -> int:
+        """What its waiters lack, if the need is more urgent than all of them."""
+        first = self._books.room.first(model.key)
+        if first is None or (-need.rank, need.order) < (-first.rank, first.order):
+            return model.thirst
+        return 0
+
     def idle(self, now_ms: int, victim: Model, need: Need) -> bool:
         """2d: nothing runs on it, and nobody waits whom it may take before it goes."""
         if victim.loading:
@@ -77,7 +99,7 @@ class Leaving:
         if victim.running:
             return False
         before = need.order if now_ms >= need.due_ms else None
-        if self._scan.would_take(victim, need.rank, before):
+        if self._would_take(victim, need, before):
             return False
         return self._lingered(now_ms, victim, need)
 
@@ -86,6 +108,8 @@ class Leaving:
         if not victim.reachable:
             return False  # it is gone, or will report
         if victim.loading and not victim.leaving and self.bar_of_load(victim, need):
+            return False
+        if victim.pinned_by and not victim.leaving and not self.pin_yields(victim, need):
             return False
         return self.may_be_taken(victim, model.key, need)
 
@@ -111,7 +135,7 @@ class Leaving:
         if not victim.running:
             return False
         due = now_ms >= need.due_ms
-        if self._scan.would_take(victim, need.rank, need.order if due else None):
+        if self._would_take(victim, need, need.order if due else None):
             return False
         out = [p for p in self._books.permits.out.values() if p.model == victim.key]
         if len(out) < victim.running or not all(p.seen for p in out):

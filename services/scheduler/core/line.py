@@ -171,6 +171,12 @@ class Line:
             else:
                 heapq.heappop(heap)
 
+    def head_before(self, before: Order) -> Waiter | None:
+        """Who is next of those who came before that; None: nobody did. O(clients)."""
+        clients = [c for c, queue in self._queues.items() if queue.heap[0][:2] < before]
+        entries = [entry for client in clients if (entry := self._entry(client)) is not None]
+        return self._queues[min(entries)[4]].heap[0][2] if entries else None
+
     def all(self) -> list[Waiter]:
         """Everybody, in no order."""
         standing = (entry[2] for queue in self._queues.values() for entry in queue.heap)

@@ -5,7 +5,7 @@ Finding the next one costs O(models that are waited for + log n); so does enteri
 
 from collections.abc import Iterator
 
-from services.scheduler.core.line import Line, Waiter, size_of
+from services.scheduler.core.line import Line, Order, Waiter, size_of
 from services.scheduler.core.settings import Fairness
 from services.scheduler.core.values import Tier
 
@@ -91,10 +91,10 @@ class WaitingRoom:
         """Models that somebody waits for."""
         return set(self._by_model)
 
-    def add(self, waiter: Waiter) -> None:
-        """Let a request wait, in the place that its first arrival gives."""
+    def add(self, waiter: Waiter, order: Order | None = None) -> None:
+        """Let a request wait, in the place that its first arrival gives, or in that of `order`."""
         self._heard += 1
-        waiter.order = (waiter.request.arrived_ms, self._heard)
+        waiter.order = order or (waiter.request.arrived_ms, self._heard)
         name, model = waiter.request.permit_id, waiter.model
         self._by_name[name] = waiter
         self._by_model[model] = self._by_model.get(model, 0) + 1

@@ -56,6 +56,8 @@ class Residency:
                 self._make_room(now_ms, model, first, _PLENTY_MIB, out)
             elif self._ask(now_ms, model, first, promised_mib, pressing, out):
                 return
+            else:
+                promised_mib += claim_mib
 
     def _ask(
         self,
@@ -155,7 +157,8 @@ class Residency:
         rules = self._books.settings.sets
         if rules is None:
             return False
-        residents = {m.key for m in self._books.models.values() if m.resident} | {key}
+        models = self._books.models.values()
+        residents = {m.key for m in models if m.resident or m.asking} | {key}
         return not rules.allows(residents)
 
     def _peak_beside(self, model: Model) -> int:

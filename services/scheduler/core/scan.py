@@ -78,23 +78,22 @@ class Scan:
             model = models.get(bench.model)
             if model is None or not model.open or rank < model.least_rank:
                 continue
-            waiter = self._first_of(bench, model.short)
+            limit = model.before if rank == model.least_rank else None
+            waiter = self._first_of(bench, model.short, limit)
             if waiter is None:
-                continue
-            if model.before is not None and not _in_time(waiter, model.least_rank, model.before):
                 continue
             if best is None or _comes_before(waiter, best):
                 best = waiter
         return best
 
-    def would_take(self, model: Model, least_rank: int, before: Order | None) -> bool:
+    def would_take(self, model: Model, least_rank: int, before: Order | None, short: int) -> bool:
         """Somebody waits whom the model would still take, if it took those ranks and of the least
-        of them only who came before."""
+        of them only who came before; nobody who needs `short` MiB or more (0: all)."""
         for rank in range(CHILD, least_rank - 1, -1):
             bench = self._books.room.benches[rank].get(model.key)
             if bench is not None:
-                waiter = self._first_of(bench, model.thirst)
-                if waiter is not None and _in_time(waiter, least_rank, before):
+                limit = before if rank == least_rank else None
+                if self._first_of(bench, short, limit) is not None:
                     return True
         return False
 
@@ -144,18 +143,18 @@ class Scan:
             return False
         return _in_time(waiter, model.least_rank, model.before)
 
-    def _first_of(self, bench: Bench, short: int) -> Waiter | None:
-        """Who is next of those that need less than there was too little of."""
+    def _first_of(self, bench: Bench, short: int, before: Order | None) -> Waiter | None:
+        """Who is next of those that need less than there was too little of, and came before."""
         holds = self._books.holds
         if len(bench.lines) == 1:
             (line,) = bench.lines.values()
-            return line.head() if _is_open(line, short, holds) else None
+            return _next_of(line, before) if _is_open(line, short, holds) else None
         best: Waiter | None = None
-        best_key: tuple[bool, float, tuple[int, int]] | None = None
+        best_key: tuple[bool, float, Order] | None = None
         for line in bench.lines.values():
-            if not _is_open(line, short, holds):
+            head = _next_of(line, before) if _is_open(line, short, holds) else None
+            if head is None:
                 continue
-            head = line.head()
             key = (line.capped(head.client), head.client.virtual_ms, head.order)
             if best_key is None or key < best_key:
                 best, best_key = head, key
@@ -212,11 +211,20 @@ class Scan:
         books.room.step_aside(waiter)
         preferred = request.preferred_mib or max(model.facts.peak_mib, waiter.need_mib)
         tier = Tier(waiter.runs_as)
-        leave_mib = books.claimed_before(waiter.rank, waiter.order) if books.claims else 0  # 2e
+        leave_mib = self._claimed_before(waiter, model) if books.claims else 0  # 2e
         waiter.asked_leave_mib = leave_mib
         out.append(
             AskTransient(waiter.name, waiter.model, preferred, waiter.need_mib, tier, leave_mib)
         )
+
+    def _claimed_before(self, waiter: Waiter, model: Model) -> int:
+        """What is spoken for by those who are more urgent than whoever waits for the model: its
+        waiters take each other's turns, and the memory that is there for one is for all."""
+        order = waiter.order
+        for other in (self._books.room.first(model.key), self._books.room.get(model.pinned_by)):
+            if other is not None and other.rank >= waiter.rank:
+                order = min(order, other.order)
+        return self._books.claimed_before(waiter.rank, order)
 
     def _rank_of_run(self, waiter: Waiter) -> int:
         """The tier that its run counts in: a child's is its parent's (0f)."""
@@ -232,6 +240,10 @@ class Scan:
             books.room.count_in_flight(permit.model, client.key, 1)
         permit.charged_ms = permit.cost * books.runs.mean_ms(permit.lane, permit.model)
         books.clients.charge(client, permit.charged_ms)
+
+
+def _next_of(line: Line, before: Order | None) -> Waiter | None:
+    return line.head() if before is None else line.head_before(before)
 
 
 def _is_open(line: Line, short: int, holds: Holds) -> bool:

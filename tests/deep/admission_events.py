@@ -106,11 +106,9 @@ class Events(Fair):
             self._refuse_all(facts.key, {Cause.MODEL_FAILED}, surely=True)
 
     def _learn_lane(self, facts: ModelFacts) -> None:
-        """Who came before its model was known is let in anew now, in the model's lane if it named
-        none; among those of the same first arrival it comes last."""
+        """Who came before its model was known stands in the model's lane now, if it named none."""
         for waiter in [w for w in self.waiters if w.model == facts.key]:
-            self.heard += 1
-            waiter.order = (waiter.request.arrived_ms, self.heard)
+            waiter.moved = True
             if waiter.request.lane:
                 continue
             waiter.lane = self.settings.lane_of(facts.lane)
@@ -371,4 +369,4 @@ class Events(Fair):
     def _promote(self, waiter: Waiter) -> None:
         if waiter.request.parent:
             return  # stands above all tiers already
-        waiter.tier, waiter.promoted = Tier(waiter.tier + 1), True
+        waiter.tier, waiter.promoted, waiter.moved = Tier(waiter.tier + 1), True, True

@@ -17,8 +17,8 @@ class Fair(Followed):
 
     def _surely_first(self, one: Waiter, other: Waiter) -> bool:
         """0b: `one` surely goes before `other` of the same tier."""
-        if one.order[0] == other.order[0] and (one.promoted or other.promoted):
-            return False  # of one first arrival; who of them came first is told within a tier only
+        if one.order[0] == other.order[0] and (one.moved or other.moved):
+            return False
         rivals = one.model == other.model and one.key != other.key
         if rivals and self._capped(one) == NO and self._capped(other) == YES:
             return True

@@ -46,6 +46,8 @@ class Waiter:
     """The instance that a place was set aside on may be gone since."""
     asked_in_step: bool = False
     promoted: bool = False
+    moved: bool = False
+    """To another line, where its place among those of the same first arrival is open."""
 
     @property
     def name(self) -> str:

@@ -29,7 +29,8 @@ test: $(STAMP) $(MODEL)  ## run the tests
 	@$(BIN)/python -m pytest
 
 test-deep: $(STAMP)  ## play the state machines through thousands of new histories (tens of minutes)
-	@COHABIT_DEEP=1 $(BIN)/python -m pytest tests/deep
+	@COHABIT_DEEP=1 $(BIN)/python -m pytest --timeout 3600 tests/deep \
+		tests/unit/test_broker_machine.py tests/sim/test_swaps.py tests/integration/test_chaos.py
 
 check: lint type gen-check  ## everything CI looks at besides the tests
 

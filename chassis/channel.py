@@ -18,8 +18,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # Despite its name no pause: how long one attempt to connect may take. A peer that is short of
+    # processor time is not away; at the 100 ms that is the least, a burst of first calls was lost.
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.enable_retries", 0),
     # A channel of its own for each caller: a global subchannel pool would share back-off state.
     ("grpc.use_local_subchannel_pool", 1),

@@ -1,7 +1,7 @@
 """A model named by a person: which there are when there is none of that name; tiers by name."""
 
 import difflib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Annotated
@@ -14,11 +14,13 @@ from chassis.status import fault_of
 from cli.console import Refused, printable
 from cli.dial import TIMEOUT_S, Dialled, answered, sentence
 from cohabit.common.v1 import common_pb2
+from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 _MOST_NAMES = 60
 
-ModelArgument = Annotated[str, typer.Argument(help="A model's key, or a family.", metavar="MODEL")]
+NameArgument = Annotated[str, typer.Argument(help="A model's key, or a family.", metavar="MODEL")]
+KeyArgument = Annotated[str, typer.Argument(help="A model's key.", metavar="MODEL")]
 
 
 class TierName(StrEnum):
@@ -48,15 +50,23 @@ async def asked_for(house: Dialled, model: str) -> AsyncIterator[None]:
     except grpc.aio.AioRpcError as error:
         if fault_of(error, "scheduler").reason is not Reason.MODEL_NOT_FOUND:
             raise Refused(sentence(error, "scheduler")) from None
-        raise Refused(no_such(model, await _names(house))) from None
+        raise Refused(not_found(model, await _models(house))) from None
     except TimeoutError as error:
         raise Refused(sentence(error, "scheduler")) from None
 
 
-async def _names(house: Dialled) -> set[str]:
+async def _models(house: Dialled) -> Sequence[models_pb2.Model]:
     with answered("scheduler"):
         listed = await house.scheduler.ListModels(pb.ListModelsRequest(), timeout=TIMEOUT_S)
-    return {name for model in listed.models for name in (model.key, model.family) if name}
+    return listed.models
+
+
+def not_found(model: str, there_are: Sequence[models_pb2.Model]) -> str:
+    """Why the scheduler does not know `model`: there is none, or it is a family of several."""
+    twins = [printable(one.key) for one in there_are if one.family == model]
+    if twins:
+        return f"'{printable(model)}' is a family; name one of its models: {', '.join(twins)}."
+    return no_such(model, {name for one in there_are for name in (one.key, one.family) if name})
 
 
 def no_such(model: str, names: Iterable[str]) -> str:

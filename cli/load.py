@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.console import Refused, note
 from cli.dial import INTERRUPTED, ConfigOption, Dialled, heard, with_house
-from cli.known import ModelArgument, TierName, TierOption, asked_for, tier_number
+from cli.known import NameArgument, TierName, TierOption, asked_for, tier_number
 from cli.sight import statuses
 from cli.words import flat
 from cohabit.models.v1 import models_pb2
@@ -106,9 +106,7 @@ def _told(model: str) -> Iterator[Tell]:
         yield lambda said, done: bar.update(task, description=said, completed=done)
 
 
-def command(
-    model: ModelArgument, tier: TierOption = None, config_path: ConfigOption = None
-) -> None:
+def command(model: NameArgument, tier: TierOption = None, config_path: ConfigOption = None) -> None:
     """Load a model; others that are idle may leave for it (`cohabit plan` says which).
 
     Ctrl-C gives the load up, if nobody else wants the model.

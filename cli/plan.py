@@ -10,7 +10,7 @@ from rich.text import Text
 from cli.answers import plain
 from cli.console import printable
 from cli.dial import TIMEOUT_S, ConfigOption, Dialled, JsonOption, with_house
-from cli.known import ModelArgument, TierName, TierOption, asked_for, tier_number
+from cli.known import KeyArgument, TierName, TierOption, asked_for, tier_number
 from cli.page import print_page, table_of
 from cli.words import counted, flat, mib
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
@@ -52,7 +52,7 @@ def _evictions(plan: pb.PlanResidencyResponse) -> Table:
 
 
 def command(
-    model: ModelArgument,
+    model: KeyArgument,
     tier: TierOption = None,
     config_path: ConfigOption = None,
     json_wanted: JsonOption = False,

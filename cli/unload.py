@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cli.console import note
 from cli.dial import INTERRUPTED, ConfigOption, Dialled, with_house
-from cli.known import asked_for
+from cli.known import KeyArgument, asked_for
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 _MOST_DRAIN_S = 24 * 3600.0
@@ -30,7 +30,7 @@ async def _unload(house: Dialled, model: str, drain_s: float | None, *, force: b
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A model's key.", metavar="MODEL")],
+    model: KeyArgument,
     force: Annotated[
         bool, typer.Option("--force", help="End what still runs when the drain is over.")
     ] = False,

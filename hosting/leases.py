@@ -1,12 +1,13 @@
 """The leases of a model service: adopted from the scheduler, renewed while they are used."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import grpc
 
 from chassis import log
+from chassis.backoff import RECONNECT
 from chassis.channel import open_channel
 from chassis.errors import Fault, Reason
 from chassis.status import fault_of
@@ -89,21 +90,27 @@ class LeaseBook:
     async def release_leftovers(self, living: Callable[[], Collection[str]]) -> None:
         """Release what an earlier life of this service held: its engines died with it.
 
-        Waits for the broker; `living` says which leases this life holds by then. Raises Fault
-        when the broker does not answer.
+        Asks until the broker answers; `living` says which leases this life holds by then.
         """
-        prefix = f"{self._service}/"
-        try:
-            listed = await self._stub.ListLeases(
-                pb.ListLeasesRequest(holder_prefix=prefix), timeout=_TIMEOUT_S, wait_for_ready=True
-            )
-        except grpc.aio.AioRpcError as error:
-            raise fault_of(error, "broker") from None
-        for lease in listed.leases:
+        for lease in await self._inherited():
             # One that nobody has taken up may be on its way from the scheduler to us.
             if lease.renewed_unix_ms and lease.lease_id not in living():
                 log.get().info("released a leftover lease", lease=lease.lease_id)
                 await self.release(lease.lease_id)
+
+    async def _inherited(self) -> Sequence[pb.Lease]:
+        request, failures = pb.ListLeasesRequest(holder_prefix=f"{self._service}/"), 0
+        while True:
+            try:
+                answer = await self._stub.ListLeases(
+                    request, timeout=_TIMEOUT_S, wait_for_ready=True
+                )
+            except grpc.aio.AioRpcError as error:
+                failures += 1
+                log.get().debug("broker not there yet", code=error.code().name)
+                await asyncio.sleep(RECONNECT.delay_s(failures))
+            else:
+                return answer.leases
 
     async def keep(
         self,

@@ -7,7 +7,7 @@ tenants hold. Whoever takes more than the card has is an out-of-memory, whatever
 from dataclasses import dataclass, field
 
 from cli.simulation.setup import CardSpec
-from services.broker.core import Ask, Denied, Granted, LeaseKind, Ledger
+from services.broker.core import Ask, DenialReason, Denied, Granted, LeaseKind, Ledger
 from services.broker.core import Tier as LeaseTier
 from services.scheduler.core.values import Tier
 
@@ -83,7 +83,7 @@ class Card:
             case Granted(lease=lease):
                 return lease.lease_id, lease.granted_mib
             case Denied() as denied:
-                return No(denied.reason.value == "never_fits", denied.headroom_mib)
+                return No(denied.reason is DenialReason.NEVER_FITS, denied.headroom_mib)
             case _:
                 return No(never=False, headroom_mib=0)
 

@@ -249,6 +249,7 @@ class World:
             ask.tier,
             preferred_mib=ask.preferred_mib,
             minimum_mib=ask.minimum_mib,
+            leave_mib=ask.leave_mib,
         )
         if isinstance(answer, No):
             denied = self.policy.transient_denied(

@@ -59,4 +59,5 @@ def main() -> None:
         raise SystemExit(str(error)) from None
 
 
-main()
+if __name__ == "__main__":
+    main()

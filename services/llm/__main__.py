@@ -2,9 +2,6 @@
 
 import asyncio
 
-from chassis import log
-from chassis.backoff import RECONNECT
-from chassis.errors import Fault
 from chassis.main import Context, run_service
 from chassis.server import Server, run, service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
@@ -49,24 +46,11 @@ async def start(context: Context[LlmConfig]) -> None:
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
         LanguageModelServicer(host, scheduler, counter), server.grpc
     )
-    tidying = asyncio.create_task(_release_leftovers(leases, host))
+    tidying = asyncio.create_task(leases.release_leftovers(host.lease_ids))
     server.closing.callback(tidying.cancel)
     following = asyncio.create_task(host.follow())
     server.closing.callback(following.cancel)
     await run(server, house.listen_of("llm"))
-
-
-async def _release_leftovers(leases: LeaseBook, host: ModelHost) -> None:
-    failures = 0
-    while True:
-        try:
-            await leases.release_leftovers(host.lease_ids)
-        except Fault as fault:
-            failures += 1
-            log.get().debug("broker not there yet", reason=fault.reason.value)
-            await asyncio.sleep(RECONNECT.delay_s(failures))
-        else:
-            return
 
 
 if __name__ == "__main__":

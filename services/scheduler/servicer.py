@@ -41,7 +41,7 @@ _SENTENCES: dict[Cause, str] = {
     Cause.SATURATED: "The device is busy and this request did not want to wait.",
     Cause.ADMISSION_TIMEOUT: "The request waited longer than its lane allows; try again later.",
     Cause.MODEL_FAILED: "The model cannot be loaded: {detail}",
-    Cause.NEVER_FITS: "The model needs more memory than the device can ever give: {detail}",
+    Cause.NEVER_FITS: "This needs more memory than the device can ever give: {detail}",
     Cause.GRANT_LAPSED: "The grant was not used in time and has lapsed; ask again.",
     Cause.RUN_TOO_LONG: "The request ran longer than lane '{detail}' allows and was ended.",
 }
@@ -118,10 +118,9 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
         lane, holder = request.lane, request.holder
         _check_holder(lane, holder)
         self._check_lane(lane)
-        hold_ms = min(request.hold_s * 1000, self._settings.max_hold_ms)
-        if not hold_ms:
+        if not request.hold_s:
             raise Fault(Reason.INVALID_REQUEST, "Say for how long: 'hold_s' is 0.")
-        with self._shell.hold(lane, holder, hold_ms) as mailbox:
+        with self._shell.hold(lane, holder, request.hold_s * 1000) as mailbox:
             while (change := await mailbox.get()).expires_ms:
                 yield pb.HoldResponse(
                     held=change.running == 0,

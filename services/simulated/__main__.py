@@ -2,9 +2,6 @@
 
 import asyncio
 
-from chassis import log
-from chassis.backoff import RECONNECT
-from chassis.errors import Fault
 from chassis.main import Context, run_service
 from chassis.server import Server, run, service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
@@ -54,7 +51,7 @@ async def start(context: Context[SimulatedConfig]) -> None:
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
         AnswerServicer(profiles, scheduler), server.grpc
     )
-    tidying = asyncio.create_task(_release_leftovers(leases, host))
+    tidying = asyncio.create_task(leases.release_leftovers(host.lease_ids))
     server.closing.callback(tidying.cancel)
     await run(server, house.listen_of("simulated"))
 
@@ -68,19 +65,6 @@ def _models(context: Context[SimulatedConfig]) -> list[ProfiledModel]:
         configured_unix_ms=context.document.path.stat().st_mtime_ns // 1_000_000,
     )
     return [ProfiledModel(key, model, ground) for key, model in own.models.items()]
-
-
-async def _release_leftovers(leases: LeaseBook, host: ModelHost) -> None:
-    failures = 0
-    while True:
-        try:
-            await leases.release_leftovers(host.lease_ids)
-        except Fault as fault:
-            failures += 1
-            log.get().debug("broker not there yet", reason=fault.reason.value)
-            await asyncio.sleep(RECONNECT.delay_s(failures))
-        else:
-            return
 
 
 if __name__ == "__main__":

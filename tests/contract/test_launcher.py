@@ -194,7 +194,7 @@ def test_how_the_time_is_divided(wishes: list[float], all_s: float, ends: list[f
 
 
 def test_the_edge_stops_first_and_has_time_to_drain() -> None:
-    last = specs(Path("cohabit.yaml"))[-1]
+    last = specs(Path("cohabit.yaml"), ("broker", "scheduler"))[-1]
     assert last.name == "edge"
     assert EdgeConfig().drain_s < last.stop_s < STOP_S < 10.0
 

@@ -53,6 +53,11 @@ class Toy(rpc.EngineServiceServicer):
             await self.go.wait()
         return pb.RevokePermitResponse(running=True)
 
+    async def DrainEngine(
+        self, request: pb.DrainEngineRequest, context: Any
+    ) -> pb.DrainEngineResponse:
+        raise NotImplementedError
+
     async def WatchEngine(
         self, request: pb.WatchEngineRequest, context: Any
     ) -> AsyncIterator[pb.WatchEngineResponse]:

@@ -19,6 +19,7 @@ import yaml
 
 from chassis.channel import open_channel
 from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.tiny_gguf import make_tiny_gguf
 
@@ -68,7 +69,7 @@ class House:
             answer = await stub.GetStatus(scheduler_pb2.GetStatusRequest(), timeout=5)
             return answer.status
 
-    async def models(self) -> dict[str, object]:
+    async def models(self) -> dict[str, models_pb2.Model]:
         async with self.scheduler() as stub:
             answer = await stub.ListModels(scheduler_pb2.ListModelsRequest(), timeout=5)
             return {model.key: model for model in answer.models}

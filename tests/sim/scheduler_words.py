@@ -48,9 +48,10 @@ def _of_memory(
         case AskLease(model, mib, tier, leave):
             beside = f", {leave} MiB beside" if leave else ""
             return f"ask lease for {model} ({mib} MiB{beside}, {tier.name})"
-        case AskTransient(name, _, preferred, minimum, tier):
+        case AskTransient(name, _, preferred, minimum, tier, leave):
             least = f", at least {minimum}" if minimum != preferred else ""
-            return f"ask peak for {name} ({preferred} MiB{least}, {tier.name})"
+            beside = f", {leave} MiB beside" if leave else ""
+            return f"ask peak for {name} ({preferred} MiB{least}{beside}, {tier.name})"
         case StartLoad(model, lease):
             return f"load {model} into {lease}"
         case ReturnLease(lease):

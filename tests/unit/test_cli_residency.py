@@ -12,13 +12,13 @@ from chassis.errors import Fault, Reason
 from chassis.status import DETAILS_KEY, details_of
 from cli import leases, plan
 from cli.dial import sentence
-from cli.known import TierName, no_such, tier_number
+from cli.known import TierName, no_such, not_found, tier_number
 from cli.load import leaving_for, stage
 from cli.main import app
 from cli.page import rendered
 from cohabit.broker.v1 import broker_pb2
 from cohabit.common.v1.common_pb2 import TIER_FREE, TIER_PAID, TIER_UNSPECIFIED
-from cohabit.models.v1.models_pb2 import MODEL_STATE_COLD, MODEL_STATE_LOADING
+from cohabit.models.v1.models_pb2 import MODEL_STATE_COLD, MODEL_STATE_LOADING, Model
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 NOW = 1_700_000_000_000
@@ -140,6 +140,14 @@ def test_those_that_look_like_it_come_first() -> None:
     assert no_such("\x1bx", []) == "There is no model 'x': the house has none."
     many = no_such("zz", [f"m{number}" for number in range(70)])
     assert many.endswith("m62, and 10 more.")
+
+
+def test_a_family_is_no_model_and_says_which_are() -> None:
+    twins = [Model(key=key, family="qwen3") for key in ("qwen3-full", "qwen3-lite")]
+    assert not_found("qwen3", twins) == (
+        "'qwen3' is a family; name one of its models: qwen3-full, qwen3-lite."
+    )
+    assert not_found("qwen3-big", twins).startswith("There is no model 'qwen3-big'; there are: ")
 
 
 def test_tiers_by_name() -> None:

@@ -97,8 +97,8 @@ class BrokerServiceServicer:
 
     def RenewLease(self, request, context):
         """RenewLease extends a lease under the same id, tells the broker how much of it
-        is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
-        never granted: the holder must stop using the memory.
+        is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has
+        expired or was never granted: the holder must stop using the memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,9 +129,9 @@ class BrokerServiceServicer:
     def WatchPressure(self, request, context):
         """WatchPressure tells holders that can shrink by how much, when a tier above
         that of their resident lease was refused: at most once a second for each
-        lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
-        RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
-        much has piled up unread.
+        lease. Nothing is missed once the initial metadata has come. Who has shrunk
+        says so by RenewLease with `shrink_to_mib`. RESOURCE_EXHAUSTED `saturated`
+        when too many watch, `slow_reader` when too much has piled up unread.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,8 +45,8 @@ class BrokerServiceStub:
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_broker_pb2.RenewLeaseRequest, _broker_pb2.RenewLeaseResponse]
     """RenewLease extends a lease under the same id, tells the broker how much of it
-    is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
-    never granted: the holder must stop using the memory.
+    is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has
+    expired or was never granted: the holder must stop using the memory.
     """
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ReleaseLeaseRequest, _broker_pb2.ReleaseLeaseResponse]
     """ReleaseLease gives the memory back. Releasing an unknown lease succeeds, so
@@ -59,9 +59,9 @@ class BrokerServiceStub:
     WatchPressure: _grpc.UnaryStreamMultiCallable[_broker_pb2.WatchPressureRequest, _broker_pb2.WatchPressureResponse]
     """WatchPressure tells holders that can shrink by how much, when a tier above
     that of their resident lease was refused: at most once a second for each
-    lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
-    RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
-    much has piled up unread.
+    lease. Nothing is missed once the initial metadata has come. Who has shrunk
+    says so by RenewLease with `shrink_to_mib`. RESOURCE_EXHAUSTED `saturated`
+    when too many watch, `slow_reader` when too much has piled up unread.
     """
     GetHostMemory: _grpc.UnaryUnaryMultiCallable[_broker_pb2.GetHostMemoryRequest, _broker_pb2.GetHostMemoryResponse]
     """GetHostMemory tells how much host memory there is and what is being warmed."""
@@ -90,8 +90,8 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_broker_pb2.RenewLeaseRequest, _broker_pb2.RenewLeaseResponse]  # type: ignore[assignment]
     """RenewLease extends a lease under the same id, tells the broker how much of it
-    is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
-    never granted: the holder must stop using the memory.
+    is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has
+    expired or was never granted: the holder must stop using the memory.
     """
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_broker_pb2.ReleaseLeaseRequest, _broker_pb2.ReleaseLeaseResponse]  # type: ignore[assignment]
     """ReleaseLease gives the memory back. Releasing an unknown lease succeeds, so
@@ -104,9 +104,9 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     WatchPressure: _aio.UnaryStreamMultiCallable[_broker_pb2.WatchPressureRequest, _broker_pb2.WatchPressureResponse]  # type: ignore[assignment]
     """WatchPressure tells holders that can shrink by how much, when a tier above
     that of their resident lease was refused: at most once a second for each
-    lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
-    RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
-    much has piled up unread.
+    lease. Nothing is missed once the initial metadata has come. Who has shrunk
+    says so by RenewLease with `shrink_to_mib`. RESOURCE_EXHAUSTED `saturated`
+    when too many watch, `slow_reader` when too much has piled up unread.
     """
     GetHostMemory: _aio.UnaryUnaryMultiCallable[_broker_pb2.GetHostMemoryRequest, _broker_pb2.GetHostMemoryResponse]  # type: ignore[assignment]
     """GetHostMemory tells how much host memory there is and what is being warmed."""
@@ -144,8 +144,8 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.RenewLeaseResponse, _abc.Awaitable[_broker_pb2.RenewLeaseResponse]]:
         """RenewLease extends a lease under the same id, tells the broker how much of it
-        is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has expired or was
-        never granted: the holder must stop using the memory.
+        is in use, and may lower the grant. NOT_FOUND `lease_not_found` when it has
+        expired or was never granted: the holder must stop using the memory.
         """
 
     @_abc_1.abstractmethod
@@ -182,9 +182,9 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_broker_pb2.WatchPressureResponse], _abc.AsyncIterator[_broker_pb2.WatchPressureResponse]]:
         """WatchPressure tells holders that can shrink by how much, when a tier above
         that of their resident lease was refused: at most once a second for each
-        lease. Nothing is missed once the initial metadata has come. Who has shrunk says so by RenewLease with `shrink_to_mib`.
-        RESOURCE_EXHAUSTED `saturated` when too many watch, `slow_reader` when too
-        much has piled up unread.
+        lease. Nothing is missed once the initial metadata has come. Who has shrunk
+        says so by RenewLease with `shrink_to_mib`. RESOURCE_EXHAUSTED `saturated`
+        when too many watch, `slow_reader` when too much has piled up unread.
         """
 
     @_abc_1.abstractmethod

@@ -97,8 +97,9 @@ class ModelServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchModels(self, request, context):
-        """WatchModels streams a snapshot first, then every change, then at least one
-        event every 10 s, so that silence means a dead connection.
+        """WatchModels streams a snapshot first, then every change, and at least one
+        event every 10 s, so that silence means a dead connection. It ends when the
+        watcher reads too slowly: watch anew, for a fresh snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -284,7 +285,8 @@ class EngineServiceServicer:
 
     def WatchEngine(self, request, context):
         """WatchEngine streams the loading progress, then READY, then permits as they
-        start and end, and the memory in use. Ends only with the process.
+        start and end, and the memory in use. Ends with the process, or when the
+        watcher reads too slowly: watch anew, to be told afresh what runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -60,8 +60,9 @@ class ModelServiceStub:
     what still runs ends with UNAVAILABLE `model_evicted`.
     """
     WatchModels: _grpc.UnaryStreamMultiCallable[_models_pb2.WatchModelsRequest, _models_pb2.WatchModelsResponse]
-    """WatchModels streams a snapshot first, then every change, then at least one
-    event every 10 s, so that silence means a dead connection.
+    """WatchModels streams a snapshot first, then every change, and at least one
+    event every 10 s, so that silence means a dead connection. It ends when the
+    watcher reads too slowly: watch anew, for a fresh snapshot.
     """
 
 @_typing.type_check_only
@@ -93,8 +94,9 @@ class ModelServiceAsyncStub(ModelServiceStub):
     what still runs ends with UNAVAILABLE `model_evicted`.
     """
     WatchModels: _aio.UnaryStreamMultiCallable[_models_pb2.WatchModelsRequest, _models_pb2.WatchModelsResponse]  # type: ignore[assignment]
-    """WatchModels streams a snapshot first, then every change, then at least one
-    event every 10 s, so that silence means a dead connection.
+    """WatchModels streams a snapshot first, then every change, and at least one
+    event every 10 s, so that silence means a dead connection. It ends when the
+    watcher reads too slowly: watch anew, for a fresh snapshot.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -147,8 +149,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _models_pb2.WatchModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_models_pb2.WatchModelsResponse], _abc.AsyncIterator[_models_pb2.WatchModelsResponse]]:
-        """WatchModels streams a snapshot first, then every change, then at least one
-        event every 10 s, so that silence means a dead connection.
+        """WatchModels streams a snapshot first, then every change, and at least one
+        event every 10 s, so that silence means a dead connection. It ends when the
+        watcher reads too slowly: watch anew, for a fresh snapshot.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
@@ -164,7 +167,8 @@ class EngineServiceStub:
     def __new__(cls, channel: _aio.Channel) -> EngineServiceAsyncStub: ...
     WatchEngine: _grpc.UnaryStreamMultiCallable[_models_pb2.WatchEngineRequest, _models_pb2.WatchEngineResponse]
     """WatchEngine streams the loading progress, then READY, then permits as they
-    start and end, and the memory in use. Ends only with the process.
+    start and end, and the memory in use. Ends with the process, or when the
+    watcher reads too slowly: watch anew, to be told afresh what runs.
     """
     RevokePermit: _grpc.UnaryUnaryMultiCallable[_models_pb2.RevokePermitRequest, _models_pb2.RevokePermitResponse]
     """RevokePermit makes a permit worthless: running work under it is cancelled,
@@ -187,7 +191,8 @@ class EngineServiceAsyncStub(EngineServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchEngine: _aio.UnaryStreamMultiCallable[_models_pb2.WatchEngineRequest, _models_pb2.WatchEngineResponse]  # type: ignore[assignment]
     """WatchEngine streams the loading progress, then READY, then permits as they
-    start and end, and the memory in use. Ends only with the process.
+    start and end, and the memory in use. Ends with the process, or when the
+    watcher reads too slowly: watch anew, to be told afresh what runs.
     """
     RevokePermit: _aio.UnaryUnaryMultiCallable[_models_pb2.RevokePermitRequest, _models_pb2.RevokePermitResponse]  # type: ignore[assignment]
     """RevokePermit makes a permit worthless: running work under it is cancelled,
@@ -213,7 +218,8 @@ class EngineServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_models_pb2.WatchEngineResponse], _abc.AsyncIterator[_models_pb2.WatchEngineResponse]]:
         """WatchEngine streams the loading progress, then READY, then permits as they
-        start and end, and the memory in use. Ends only with the process.
+        start and end, and the memory in use. Ends with the process, or when the
+        watcher reads too slowly: watch anew, to be told afresh what runs.
         """
 
     @_abc_1.abstractmethod

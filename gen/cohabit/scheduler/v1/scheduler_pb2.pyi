@@ -57,8 +57,8 @@ class AdmitRequest(_message.Message):
     permit and waits for none. Empty: none.
     """
     resume_token: _builtins.str
-    """From an earlier `queued` event: keeps the place over a restart of the
-    scheduler. Empty: a new request.
+    """From an earlier `queued` or `granted` event: keeps the place over a restart
+    of the scheduler. Empty: a new request.
     """
     preferred_transient_mib: _builtins.int
     """Device memory this request adds at its peak; 0: the model's footprint says."""
@@ -334,7 +334,7 @@ Global___WatchStatusResponse: _TypeAlias = WatchStatusResponse  # noqa: Y015
 
 @_typing.final
 class Status(_message.Message):
-    """Permits, queues, lanes."""
+    """Permits, queues, lanes, models, keys and holds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -368,7 +368,7 @@ class Status(_message.Message):
         """Memory of one instance, and the most that a request adds."""
         peak_transient_mib: _builtins.int
         running: _builtins.int
-        """Permits out on it."""
+        """Requests that run on it, and those a place is set aside for."""
         last_used_unix_ms: _builtins.int
         """Milliseconds since the Unix epoch; 0: never."""
         instances: _builtins.int

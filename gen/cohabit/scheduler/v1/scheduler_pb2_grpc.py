@@ -94,12 +94,14 @@ class SchedulerServiceServicer:
         metadata `cohabit-permit-id`, and keeps this stream open until that call is
         over: **the permit ends when this stream is closed and the engine has
         reported the request over.** Closing it earlier gives the place in the
-        queue back. Errors: NOT_FOUND `model_not_found`; RESOURCE_EXHAUSTED
-        `queue_full`, `fairness_key_queue_full`, `executor_queue_full`, `saturated`
-        (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`,
-        `never_fits`; FAILED_PRECONDITION `grant_lapsed` when a grant was not used
-        within its deadline; DEADLINE_EXCEEDED `run_too_long` past the lane's
-        `max_run_s`. All that waiting can mend carry RetryInfo.
+        queue back. Errors: INVALID_ARGUMENT `invalid_request`; NOT_FOUND
+        `model_not_found`; RESOURCE_EXHAUSTED `queue_full`,
+        `fairness_key_queue_full`, `executor_queue_full`, `saturated`
+        (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`;
+        FAILED_PRECONDITION `never_fits`, `permit_required` when the parent's permit
+        does not run, `grant_lapsed` when a grant was not used within its deadline;
+        DEADLINE_EXCEEDED `run_too_long` past the lane's `max_run_s`. All that
+        waiting can mend carry RetryInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,8 +130,9 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """LoadModel makes a model resident, evicting idle ones as needed, and streams
-        the progress; it ends when the model is READY. Errors as for Admit.
+        """LoadModel makes a model resident as if a request of that tier waited for it:
+        others leave as needed. It streams the progress and ends when the model is
+        READY. Errors as for Admit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,8 +148,12 @@ class SchedulerServiceServicer:
 
     def Hold(self, request, context):
         """Hold drains a lane and keeps it closed while the stream is open, for an
-        outside coordinator. It says `held` once nothing runs in the lane. Bounded
-        by `max_hold_s`; holding a held lane again extends it.
+        outside coordinator. It says `held` once nothing runs in the lane, and ends
+        when the hold has expired or was released. Bounded by `max_hold_s`; the same
+        holder's holding the lane again extends it, and the lane is opened when the
+        last of its streams is closed. INVALID_ARGUMENT `invalid_request` for no
+        holder, no time or no such lane; RESOURCE_EXHAUSTED `saturated` when too
+        many holds stand.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,7 +168,7 @@ class SchedulerServiceServicer:
 
     def PlanResidency(self, request, context):
         """PlanResidency says what loading a model would evict, and why. Changes
-        nothing.
+        nothing. NOT_FOUND `model_not_found`, for a family too: name the twin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,12 +41,14 @@ class SchedulerServiceStub:
     metadata `cohabit-permit-id`, and keeps this stream open until that call is
     over: **the permit ends when this stream is closed and the engine has
     reported the request over.** Closing it earlier gives the place in the
-    queue back. Errors: NOT_FOUND `model_not_found`; RESOURCE_EXHAUSTED
-    `queue_full`, `fairness_key_queue_full`, `executor_queue_full`, `saturated`
-    (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`,
-    `never_fits`; FAILED_PRECONDITION `grant_lapsed` when a grant was not used
-    within its deadline; DEADLINE_EXCEEDED `run_too_long` past the lane's
-    `max_run_s`. All that waiting can mend carry RetryInfo.
+    queue back. Errors: INVALID_ARGUMENT `invalid_request`; NOT_FOUND
+    `model_not_found`; RESOURCE_EXHAUSTED `queue_full`,
+    `fairness_key_queue_full`, `executor_queue_full`, `saturated`
+    (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`;
+    FAILED_PRECONDITION `never_fits`, `permit_required` when the parent's permit
+    does not run, `grant_lapsed` when a grant was not used within its deadline;
+    DEADLINE_EXCEEDED `run_too_long` past the lane's `max_run_s`. All that
+    waiting can mend carry RetryInfo.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GetStatusRequest, _scheduler_pb2.GetStatusResponse]
     """GetStatus answers permits, queues and residency at this moment."""
@@ -57,8 +59,9 @@ class SchedulerServiceStub:
     ListModels: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListModelsRequest, _scheduler_pb2.ListModelsResponse]
     """ListModels answers the models of all model services, ordered by key."""
     LoadModel: _grpc.UnaryStreamMultiCallable[_scheduler_pb2.LoadModelRequest, _scheduler_pb2.LoadModelResponse]
-    """LoadModel makes a model resident, evicting idle ones as needed, and streams
-    the progress; it ends when the model is READY. Errors as for Admit.
+    """LoadModel makes a model resident as if a request of that tier waited for it:
+    others leave as needed. It streams the progress and ends when the model is
+    READY. Errors as for Admit.
     """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.UnloadModelRequest, _scheduler_pb2.UnloadModelResponse]
     """UnloadModel drains a model and waits until its memory is back.
@@ -66,14 +69,18 @@ class SchedulerServiceStub:
     """
     Hold: _grpc.UnaryStreamMultiCallable[_scheduler_pb2.HoldRequest, _scheduler_pb2.HoldResponse]
     """Hold drains a lane and keeps it closed while the stream is open, for an
-    outside coordinator. It says `held` once nothing runs in the lane. Bounded
-    by `max_hold_s`; holding a held lane again extends it.
+    outside coordinator. It says `held` once nothing runs in the lane, and ends
+    when the hold has expired or was released. Bounded by `max_hold_s`; the same
+    holder's holding the lane again extends it, and the lane is opened when the
+    last of its streams is closed. INVALID_ARGUMENT `invalid_request` for no
+    holder, no time or no such lane; RESOURCE_EXHAUSTED `saturated` when too
+    many holds stand.
     """
     ReleaseHold: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ReleaseHoldRequest, _scheduler_pb2.ReleaseHoldResponse]
     """ReleaseHold opens a held lane. Releasing twice succeeds."""
     PlanResidency: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.PlanResidencyRequest, _scheduler_pb2.PlanResidencyResponse]
     """PlanResidency says what loading a model would evict, and why. Changes
-    nothing.
+    nothing. NOT_FOUND `model_not_found`, for a family too: name the twin.
     """
 
 @_typing.type_check_only
@@ -89,12 +96,14 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     metadata `cohabit-permit-id`, and keeps this stream open until that call is
     over: **the permit ends when this stream is closed and the engine has
     reported the request over.** Closing it earlier gives the place in the
-    queue back. Errors: NOT_FOUND `model_not_found`; RESOURCE_EXHAUSTED
-    `queue_full`, `fairness_key_queue_full`, `executor_queue_full`, `saturated`
-    (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`,
-    `never_fits`; FAILED_PRECONDITION `grant_lapsed` when a grant was not used
-    within its deadline; DEADLINE_EXCEEDED `run_too_long` past the lane's
-    `max_run_s`. All that waiting can mend carry RetryInfo.
+    queue back. Errors: INVALID_ARGUMENT `invalid_request`; NOT_FOUND
+    `model_not_found`; RESOURCE_EXHAUSTED `queue_full`,
+    `fairness_key_queue_full`, `executor_queue_full`, `saturated`
+    (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`;
+    FAILED_PRECONDITION `never_fits`, `permit_required` when the parent's permit
+    does not run, `grant_lapsed` when a grant was not used within its deadline;
+    DEADLINE_EXCEEDED `run_too_long` past the lane's `max_run_s`. All that
+    waiting can mend carry RetryInfo.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetStatusRequest, _scheduler_pb2.GetStatusResponse]  # type: ignore[assignment]
     """GetStatus answers permits, queues and residency at this moment."""
@@ -105,8 +114,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ListModels: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListModelsRequest, _scheduler_pb2.ListModelsResponse]  # type: ignore[assignment]
     """ListModels answers the models of all model services, ordered by key."""
     LoadModel: _aio.UnaryStreamMultiCallable[_scheduler_pb2.LoadModelRequest, _scheduler_pb2.LoadModelResponse]  # type: ignore[assignment]
-    """LoadModel makes a model resident, evicting idle ones as needed, and streams
-    the progress; it ends when the model is READY. Errors as for Admit.
+    """LoadModel makes a model resident as if a request of that tier waited for it:
+    others leave as needed. It streams the progress and ends when the model is
+    READY. Errors as for Admit.
     """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.UnloadModelRequest, _scheduler_pb2.UnloadModelResponse]  # type: ignore[assignment]
     """UnloadModel drains a model and waits until its memory is back.
@@ -114,14 +124,18 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     Hold: _aio.UnaryStreamMultiCallable[_scheduler_pb2.HoldRequest, _scheduler_pb2.HoldResponse]  # type: ignore[assignment]
     """Hold drains a lane and keeps it closed while the stream is open, for an
-    outside coordinator. It says `held` once nothing runs in the lane. Bounded
-    by `max_hold_s`; holding a held lane again extends it.
+    outside coordinator. It says `held` once nothing runs in the lane, and ends
+    when the hold has expired or was released. Bounded by `max_hold_s`; the same
+    holder's holding the lane again extends it, and the lane is opened when the
+    last of its streams is closed. INVALID_ARGUMENT `invalid_request` for no
+    holder, no time or no such lane; RESOURCE_EXHAUSTED `saturated` when too
+    many holds stand.
     """
     ReleaseHold: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ReleaseHoldRequest, _scheduler_pb2.ReleaseHoldResponse]  # type: ignore[assignment]
     """ReleaseHold opens a held lane. Releasing twice succeeds."""
     PlanResidency: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.PlanResidencyRequest, _scheduler_pb2.PlanResidencyResponse]  # type: ignore[assignment]
     """PlanResidency says what loading a model would evict, and why. Changes
-    nothing.
+    nothing. NOT_FOUND `model_not_found`, for a family too: name the twin.
     """
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -140,12 +154,14 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         metadata `cohabit-permit-id`, and keeps this stream open until that call is
         over: **the permit ends when this stream is closed and the engine has
         reported the request over.** Closing it earlier gives the place in the
-        queue back. Errors: NOT_FOUND `model_not_found`; RESOURCE_EXHAUSTED
-        `queue_full`, `fairness_key_queue_full`, `executor_queue_full`, `saturated`
-        (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`,
-        `never_fits`; FAILED_PRECONDITION `grant_lapsed` when a grant was not used
-        within its deadline; DEADLINE_EXCEEDED `run_too_long` past the lane's
-        `max_run_s`. All that waiting can mend carry RetryInfo.
+        queue back. Errors: INVALID_ARGUMENT `invalid_request`; NOT_FOUND
+        `model_not_found`; RESOURCE_EXHAUSTED `queue_full`,
+        `fairness_key_queue_full`, `executor_queue_full`, `saturated`
+        (try_acquire); UNAVAILABLE `model_failed`, `admission_timeout`;
+        FAILED_PRECONDITION `never_fits`, `permit_required` when the parent's permit
+        does not run, `grant_lapsed` when a grant was not used within its deadline;
+        DEADLINE_EXCEEDED `run_too_long` past the lane's `max_run_s`. All that
+        waiting can mend carry RetryInfo.
         """
 
     @_abc_1.abstractmethod
@@ -180,8 +196,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.LoadModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_pb2.LoadModelResponse], _abc.AsyncIterator[_scheduler_pb2.LoadModelResponse]]:
-        """LoadModel makes a model resident, evicting idle ones as needed, and streams
-        the progress; it ends when the model is READY. Errors as for Admit.
+        """LoadModel makes a model resident as if a request of that tier waited for it:
+        others leave as needed. It streams the progress and ends when the model is
+        READY. Errors as for Admit.
         """
 
     @_abc_1.abstractmethod
@@ -201,8 +218,12 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_pb2.HoldResponse], _abc.AsyncIterator[_scheduler_pb2.HoldResponse]]:
         """Hold drains a lane and keeps it closed while the stream is open, for an
-        outside coordinator. It says `held` once nothing runs in the lane. Bounded
-        by `max_hold_s`; holding a held lane again extends it.
+        outside coordinator. It says `held` once nothing runs in the lane, and ends
+        when the hold has expired or was released. Bounded by `max_hold_s`; the same
+        holder's holding the lane again extends it, and the lane is opened when the
+        last of its streams is closed. INVALID_ARGUMENT `invalid_request` for no
+        holder, no time or no such lane; RESOURCE_EXHAUSTED `saturated` when too
+        many holds stand.
         """
 
     @_abc_1.abstractmethod
@@ -220,7 +241,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.PlanResidencyResponse, _abc.Awaitable[_scheduler_pb2.PlanResidencyResponse]]:
         """PlanResidency says what loading a model would evict, and why. Changes
-        nothing.
+        nothing. NOT_FOUND `model_not_found`, for a family too: name the twin.
         """
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -35,6 +35,7 @@ class Answers:
         instance, model = waiter.instance, books.models.get(waiter.model)
         if model is None or not _still_there(model, instance):
             books.stand_again(waiter)
+            books.unsettled.add(waiter.model)
             out.append(ReturnLease(lease_id))
             return
         model.vacated_ms, model.thirst, books.lent_ms = 0, 0, now_ms

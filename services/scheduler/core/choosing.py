@@ -41,6 +41,12 @@ class Choosing:
         free.sort(key=lambda r: (r.weight, -r.idle_ms, r.key))
         return [(r.key, r.eviction_cost * r.lateness * r.reload_ms / 1_000) for r in free]
 
+    def next_quiet_ms(self, now_ms: int) -> int | None:
+        """When the next of those that were used too lately for the background no longer is (0d)."""
+        quiet_ms = self._books.settings.background_quiet_ms
+        ends = (m.last_used_ms + quiet_ms for m in self._books.models.values() if m.resident)
+        return min((end for end in ends if end > now_ms), default=None)
+
     def _question(
         self, now_ms: int, model: Model, need: Need, headroom_mib: int, *, busy_too: bool
     ) -> tuple[Wanted, list[Resident], int, Rules | None, int]:

@@ -82,15 +82,16 @@ class _Queue:
     __slots__ = ("heap", "standing")
 
     def __init__(self) -> None:
-        self.heap: list[tuple[int, int, Waiter]] = []
+        self.heap: list[tuple[int, int, int, Waiter]] = []
+        """By order, then by what is different of any two that are here."""
         self.standing = 0
 
     def sweep(self, line: "Line") -> None:
         heap = self.heap
-        while heap[0][2].line is not line:
+        while heap[0][3].line is not line:
             heapq.heappop(heap)
         if len(heap) > 2 * self.standing + _SLACK:
-            self.heap = [entry for entry in heap if entry[2].line is line]
+            self.heap = [entry for entry in heap if entry[3].line is line]
             heapq.heapify(self.heap)
 
 
@@ -129,10 +130,10 @@ class Line:
             if len(self._queues) == 2:
                 other = next(iter(self._queues))
                 self._push(other)
-        heapq.heappush(queue.heap, (*waiter.order, waiter))
+        heapq.heappush(queue.heap, (*waiter.order, id(waiter), waiter))
         queue.standing += 1
         waiter.line = self
-        if len(self._queues) > 1 and queue.heap[0][2] is waiter:
+        if len(self._queues) > 1 and queue.heap[0][3] is waiter:
             self._push(client)
 
     def remove(self, waiter: Waiter) -> None:
@@ -158,14 +159,14 @@ class Line:
         """Who is next; there is somebody."""
         if len(self._queues) == 1:
             (only,) = self._queues.values()
-            return only.heap[0][2]
+            return only.heap[0][3]
         heap = self._heap
         while True:
             entry = heap[0]
             client = entry[4]
             present = self._entry(client)
             if entry == present:
-                return self._queues[client].heap[0][2]
+                return self._queues[client].heap[0][3]
             if present is not None and entry < present:
                 heapq.heapreplace(heap, present)
             else:
@@ -175,16 +176,16 @@ class Line:
         """Who is next of those who came before that; None: nobody did. O(clients)."""
         clients = [c for c, queue in self._queues.items() if queue.heap[0][:2] < before]
         entries = [entry for client in clients if (entry := self._entry(client)) is not None]
-        return self._queues[min(entries)[4]].heap[0][2] if entries else None
+        return self._queues[min(entries)[4]].heap[0][3] if entries else None
 
     def all(self) -> list[Waiter]:
         """Everybody, in no order."""
-        standing = (entry[2] for queue in self._queues.values() for entry in queue.heap)
+        standing = (entry[3] for queue in self._queues.values() for entry in queue.heap)
         return [waiter for waiter in standing if waiter.line is self]
 
     def oldest(self) -> Waiter:
         """Who came first, whoever it belongs to; there is somebody. O(clients)."""
-        return min(queue.heap[0] for queue in self._queues.values())[2]
+        return min(queue.heap[0] for queue in self._queues.values())[3]
 
     def capped(self, client: "Client") -> bool:
         """The client has as many requests in flight on the model as it may while others wait."""
@@ -202,6 +203,6 @@ class Line:
         queue = self._queues.get(client)
         if queue is None:
             return None
-        arrived, heard, _ = queue.heap[0]
+        arrived, heard, _, _ = queue.heap[0]
         capped = self.soft > 0 and self.capped(client)
         return (capped, client.virtual_ms, arrived, heard, client)

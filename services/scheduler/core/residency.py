@@ -190,6 +190,14 @@ class Residency:
             self._leaving.settle(now_ms, model, need, out)
         elif model.vacated_ms:
             self._give_up_waiting(now_ms, model, out)
+        elif need.rank == Tier.BACKGROUND:
+            self._ask_when_quiet(now_ms, model)
+
+    def _ask_when_quiet(self, now_ms: int, model: Model) -> None:
+        quiet_at_ms = self._choosing.next_quiet_ms(now_ms)
+        if quiet_at_ms is not None and quiet_at_ms < model.ask_again_ms:
+            model.ask_again_ms = quiet_at_ms
+            self._books.look_at(quiet_at_ms, model.key)
 
     def _give_up_waiting(self, now_ms: int, model: Model, out: list[Effect]) -> None:
         """3: nobody else can leave, and the device has not shown what the others gave back."""

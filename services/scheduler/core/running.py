@@ -63,6 +63,7 @@ class Running:
         """Its lane does not allow more."""
         if not permit.stream_closed and not permit.adopted:
             out.append(Refuse(permit.name, Cause.RUN_TOO_LONG, permit.lane))
+        permit.asked = False  # whatever became of an earlier question
         self.closed(now_ms, permit, out)
 
     def hold_state(self, lane: str, holder: str) -> HoldChanged:

@@ -122,7 +122,7 @@ class Judge(Events):
                 grant.instance_id,
                 waiter.lane,
                 waiter.cost,
-                waiter.tier,
+                self._tier_of_run(waiter),
                 waiter.key,
                 self.now,
                 asked,
@@ -130,6 +130,11 @@ class Judge(Events):
                 self._root(waiter),
             )
         )
+
+    def _tier_of_run(self, waiter: Waiter) -> Tier:
+        """A child runs in its parent's tier, whatever its lane says."""
+        parent = self.permit(waiter.request.parent)
+        return waiter.tier if parent is None else parent.tier
 
     def _root(self, waiter: Waiter) -> str:
         parent = self.permit(waiter.request.parent)

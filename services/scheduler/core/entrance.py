@@ -29,6 +29,8 @@ class Entrance:
         model = books.models.get(request.model)
         if model is not None:
             return model
+        if not request.model:
+            return None
         members = [m for m in books.models.values() if m.facts.family == request.model]
         return twins.choose(members, request.tokens) if members else None  # 5
 

@@ -69,11 +69,12 @@ class Residency:
         out: list[Effect],
     ) -> bool:
         """Ask for its lease; False: a moment ago there was less, and room has to be made."""
-        resident_mib, leave_mib = model.facts.resident_mib, self._peak_beside(model) + promised_mib
+        resident_mib = model.facts.resident_mib
+        leave_mib = max(self._peak_beside(model), first.need_mib) + promised_mib
         model.promised_mib = promised_mib
         room_mib = self._books.room_for(now_ms, first.rank)
         if model.doubtful:
-            leave_mib, room_mib = model.facts.peak_mib, None
+            leave_mib, room_mib = max(model.facts.peak_mib, first.need_mib), None
         if room_mib is not None and resident_mib + leave_mib > room_mib:
             if pressing > _MOST_NEEDS:
                 self._ask_later(now_ms, model, ASK_AGAIN_MS)
@@ -81,7 +82,7 @@ class Residency:
             self.denied(now_ms, model, first, room_mib, out)
             return False
         model.asking, model.asked_ms, model.asked_rank = True, now_ms, first.rank
-        model.for_others = leave_mib > model.facts.peak_mib
+        model.for_others = leave_mib > max(model.facts.peak_mib, first.need_mib)
         out.append(AskLease(model.key, resident_mib, tier_of(first), leave_mib))
         return True
 

@@ -120,6 +120,8 @@ async def world(folder: Path, device: str = "simulated") -> AsyncIterator[World]
         open_channel(f"unix:{run}/broker.sock") as to_broker,
         open_channel(f"unix:{run}/simulated.sock") as channel,
     ):
+        async with asyncio.timeout(DEADLINE_S):
+            await to_broker.channel_ready()  # by then it has made the card
         yield World(
             channel, broker_pb2_grpc.BrokerServiceStub(to_broker), SimulatedCard(run / "sim0.card")
         )

@@ -75,11 +75,11 @@ class Wish:
 
 
 def wishes(models: Models, seed: int) -> list[Wish]:
-    """Every model is asked thrice by a tier of its own; all tiers ask for the popular eight."""
+    """Every model is asked thrice by a tier of its own; all tiers ask for the popular six."""
     dice = random.Random(seed)
     homes = {key: TIERS[number % len(TIERS)] for number, key in enumerate(models)}
     asked = [*homes.items()] * 3
-    for key in dice.choices(dice.sample([*models], 8), k=REQUESTS - len(asked)):
+    for key in dice.choices(dice.sample([*models], 6), k=REQUESTS - len(asked)):
         asked.append((key, dice.choices(TIERS, (3, 3, 3, 1))[0]))
     dice.shuffle(asked)
     return [_wish(key, tier, models, dice) for key, tier in asked]

@@ -263,8 +263,11 @@ class Events(Fair):
                 possibly.add(Cause.PARENT_OVER)
         fairness = settings.fairness
         limit = settings.queue_limits.get(waiter.tier, settings.queue_limit)
+        rank = [w for w in self.waiters if w.tier == waiter.tier]
+        if request.parent:  # stands above all tiers
+            limit, rank = settings.queue_limit, [w for w in self.waiters if w.request.parent]
         rows = (
-            (Cause.QUEUE_FULL, limit, [w for w in self.waiters if w.tier == waiter.tier]),
+            (Cause.QUEUE_FULL, limit, rank),
             (
                 Cause.KEY_QUEUE_FULL,
                 fairness.pending_per_key if waiter.key else 10**9,

@@ -123,9 +123,6 @@ class Span:
     idle_since_ms: int = 0
 
 
-_NOBODY = Held("", "", "", Lane("", 0, 0, 0), 0, Tier.FREE, "", 0, 0)
-
-
 @dataclass
 class Followed:
     """One life of a scheduler core, as seen from outside."""
@@ -189,12 +186,16 @@ class Followed:
             return NO
         if waiter.request.load_only or self._free_places(known, surely=False) <= 0:
             return NO
-        parent = waiter.request.parent
-        if parent and not self.permit(parent):
+        parent = self.permit(waiter.request.parent)
+        if waiter.request.parent and parent is None:
             return NO
-        if any(lane == waiter.lane.name for lane, _ in self.holds):
-            return MAYBE if parent else NO
-        if parent and (self.permit(parent) or _NOBODY).first_end_ms is not None:
+        if self._held_up(waiter):
+            # Whether those before its parent count, for whose lane it is too, is left open.
+            if parent is None:
+                return NO
+            if parent.lane.name != waiter.lane.name:
+                return MAYBE
+        if parent is not None and parent.first_end_ms is not None:
             return MAYBE
         if self._free_places(known, surely=True) <= 0:
             return MAYBE
@@ -235,19 +236,19 @@ class Followed:
             if known is None or (known.ready and not known.asked and not known.starting):
                 continue
             coming = known.asked or known.starting or known.facts.state is State.LOADING
-            above = [w for w in self.waiters if w.model == key and w.tier > tier]
+            above = [w for w in self.waiters if w.model == key and w.tier > tier and w.plain]
             above = [w for w in above if w.asking_ms is None or not (surely or known.ready)]
             first = min(above, key=lambda w: (-w.tier, w.order), default=None)
             if first is None:
                 continue
             if not surely:
                 kept.append((key, max(w.cost for w in above)))
-            elif coming and not known.ready and known.reachable and self._counts(first):
+            elif coming and not known.ready and known.reachable and not self._held_up(first):
                 kept.append((key, first.cost))
         return kept
 
-    def _counts(self, waiter: Waiter) -> bool:
-        return waiter.plain and all(lane != waiter.lane.name for lane, _ in self.holds)
+    def _held_up(self, waiter: Waiter) -> bool:
+        return any(lane == waiter.lane.name for lane, _ in self.holds)
 
     def _starts_possibly(self, waiter: Waiter) -> bool:
         left = self._free_permits(surely=False) - waiter.cost

@@ -332,6 +332,8 @@ class AdmissionWorld(Stage):
                 self.end(name)
             if name in self.core.permits:
                 self.leave(name)
+        while self.engine_asks:
+            self.answer_engine(0)
         while self.lease_asks:
             self.answer_lease(0, "denied")
         self.wait(31_000)

@@ -190,6 +190,7 @@ class Life(Rules):
         for name in [n for n in self.started if n in engine.peaks or self._runs_on(n, engine)]:
             self.finish(name, leaves=False)
         self.card.end(engine)
+        self.vacated_ms = self.now
         self.card.release(self.now, engine.lease)
         self._report(key, failure=failure if loading else "")
         if loading:

@@ -37,6 +37,8 @@ LANES = {
     "train": Lane("train", 1, wait_ms=3_600_000, max_run_ms=600_000, background=True),
 }
 RUN_MS, STEP_MS = 200, 100
+SETTLE_MS = 2_000
+"""The device shows late what was given back; so long nobody else has to leave for it."""
 BOUND_MS = 300_000
 """Once everything answers promptly, whoever still waits is served within this."""
 
@@ -126,6 +128,8 @@ class Rules:
     thirsty: set[str] = field(default_factory=set)
     """Models of which a request was denied its peak."""
     by_hand: set[str] = field(default_factory=set)
+    vacated_ms: int = 0
+    """When an engine ended last."""
     leases: dict[str, str] = field(default_factory=dict)
     """Granted to the core: for what; gone once used or returned."""
     used_ms: dict[str, int] = field(default_factory=dict)
@@ -230,7 +234,9 @@ class Rules:
     def _surely_in_way(self, wanted: str, headroom_mib: int) -> list[str]:
         """Residents beside which the wanted model fits under no circumstances. Nobody, if one of
         those that hold memory cannot be sent away yet, or if that would not be enough: then they
-        would go in vain."""
+        would go in vain. Nor while the device may not show what the last of them gave back."""
+        if self.now < self.vacated_ms + SETTLE_MS:
+            return []
         resident, peak = SIZES[wanted]
         room = self.card.total_mib - FLOORS.paid_mib
         holders = [key for key in SIZES if key != wanted and self._takes_memory(key)]

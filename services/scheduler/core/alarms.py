@@ -24,7 +24,7 @@ class Alarm(IntEnum):
     RAN = 4
     """A permit has run its lane's longest."""
     HOLD = 5
-    """A hold expires (lane, holder)."""
+    """A hold expires (lane, holder, when)."""
     LOOK = 6
     """Something about a model has to be decided anew (its key, when)."""
 

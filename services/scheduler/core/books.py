@@ -29,7 +29,7 @@ class Books:
         self.clients = Clients(settings.fairness)
         self.runs = Runs()
         self.holds = Holds()
-        self.alarms = Alarms(_is_stale)
+        self.alarms = Alarms(self._is_stale)
         self.loads: dict[str, dict[str, Waiter]] = {}
         """Who only wants a model loaded, by model."""
         self.unsettled: set[str] = set()
@@ -38,6 +38,8 @@ class Books:
         """Headroom that is spoken for: by whose need (urgency, order), and how much."""
         self.lent_ms = 0
         """When the broker granted a lease last."""
+        self.freed_ms = -settings.memory_back_ms
+        """When a model or a request gave memory back last."""
         self._refused: tuple[int, int, int] | None = None
         """When the broker said last how little there is, for which rank, how much."""
         self._looks: set[tuple[str, int]] = set()
@@ -160,8 +162,12 @@ class Books:
         self._looks.discard(look)
         return look[0]
 
-
-def _is_stale(what: Alarm, subject: Any) -> bool:
-    if what <= Alarm.PROMOTE:
-        return not subject.waits
-    return what <= Alarm.RAN and bool(subject.over)
+    def _is_stale(self, what: Alarm, subject: Any) -> bool:
+        if what <= Alarm.PROMOTE:
+            return not subject.waits
+        if what <= Alarm.RAN:
+            return bool(subject.over)
+        if what is Alarm.HOLD:
+            lane, holder, until_ms = subject
+            return bool(self.holds.until(lane, holder) != until_ms)
+        return False

@@ -21,7 +21,13 @@ class Choosing:
             question = self._question(now_ms, model, need, headroom_mib, busy_too=busy_too)
             if (found := victims(*question)) is not None:
                 return found
+            self._look_when_lingered(now_ms, need)
         return ()
+
+    def _look_when_lingered(self, now_ms: int, need: Need) -> None:
+        for model in self._books.models.values():
+            if model.serves:
+                self._leaving.look_when_lingered(now_ms, model, need)
 
     def plan_for(self, now_ms: int, key: str, tier: Tier, headroom_mib: int) -> Plan:
         """Who would leave for a model if it were asked for now. Changes nothing."""
@@ -39,13 +45,20 @@ class Choosing:
         residents = self._residents(now_ms, "", need, busy_too=False)
         free = [r for r in residents if not r.bar]
         free.sort(key=lambda r: (r.weight, -r.idle_ms, r.key))
-        return [(r.key, r.eviction_cost * r.lateness * r.reload_ms / 1_000) for r in free]
+        return [(r.key, r.cost) for r in free]
 
     def next_quiet_ms(self, now_ms: int) -> int | None:
         """When the next of those that were used too lately for the background no longer is (0d)."""
         quiet_ms = self._books.settings.background_quiet_ms
         ends = (m.last_used_ms + quiet_ms for m in self._books.models.values() if m.resident)
         return min((end for end in ends if end > now_ms), default=None)
+
+    def most_mib(self, model: Model, need: Need) -> int:
+        """What would be to be had if all left that may ever leave, and all else ended."""
+        models = self._books.models.values()
+        there_mib = need.headroom_mib + sum(m.transient_mib for m in models)
+        others = (m for m in models if m is not model and m.resident)
+        return there_mib + sum(m.held_mib for m in others if m.key not in need.spared)
 
     def _question(
         self, now_ms: int, model: Model, need: Need, headroom_mib: int, *, busy_too: bool
@@ -105,7 +118,7 @@ class Choosing:
     def _bar_always(self, model: Model, need: Need) -> str:
         if self._books.rule(model.key).pinned:
             return "is pinned by the configuration"
-        if model.key == need.spared:
+        if model.key in need.spared:
             return "runs the request that this one is for"  # 0f
         return "" if model.reachable else "is hosted by a service that does not answer"
 

@@ -6,8 +6,8 @@ Language Models" (OSDI 2024), whose Virtual Token Counter this is, with permit-t
 
 - A run is charged at the grant by what it is expected to cost and set right at its end.
 - A key that had nothing waiting or running starts at the virtual time of the least active one, or
-  at its own if that is higher: no credit for the time it was away. While it was away alone-running
-  keys ran up the clock it starts at, so it owes nothing either.
+  at its own if that is higher: no credit for the time it was away. Nor does it owe anything: those
+  who went on running have run up the clock that it starts at.
 
 For two keys f, g that are backlogged in one tier all the while, and service W in permit-time:
 

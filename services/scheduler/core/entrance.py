@@ -10,6 +10,7 @@ from services.scheduler.core.state import Model
 from services.scheduler.core.values import Cause, Effect, Lane, Refuse, Request, Tier
 
 RETRY_AFTER_MS = 1_000
+"""Where waiting helps and nobody can say how long."""
 
 
 class Entrance:
@@ -21,6 +22,7 @@ class Entrance:
         settings = books.settings
         limits = settings.queue_limits
         self._limits = [0, *(limits.get(tier, settings.queue_limit) for tier in Tier)]
+        self._limits.append(settings.queue_limit)
         """Requests that may wait, by rank."""
 
     def model_of(self, request: Request) -> Model | None:
@@ -39,6 +41,11 @@ class Entrance:
         name = request.lane or (model.facts.lane if model is not None else "")
         return self._books.settings.lane_of(name)
 
+    @staticmethod
+    def rank_of(request: Request, lane: Lane) -> Tier:
+        """The tier that it waits and runs in."""
+        return Tier.BACKGROUND if lane.background else request.tier
+
     def refusal(
         self, now_ms: int, request: Request, model: Model | None, rank: int
     ) -> Refuse | None:
@@ -47,8 +54,9 @@ class Entrance:
         if model is not None and (wait_ms := model.cooling_ms(now_ms)):
             return Refuse(name, Cause.MODEL_FAILED, model.facts.failure, wait_ms)  # 3
         if request.parent:
-            known = request.parent in self._books.permits.out
-            return None if known else Refuse(name, Cause.PARENT_OVER)  # 0f
+            if request.parent not in self._books.permits.out:
+                return Refuse(name, Cause.PARENT_OVER)  # 0f
+            rank = CHILD
         full = self._full(request, model.key if model is not None else request.model, rank)
         if full is not None:
             cause, limit = full
@@ -79,6 +87,8 @@ class Entrance:
         client = books.clients.enter(now_ms, request.key)
         need_mib = books.need_mib(request, key)
         waiter = Waiter(request, key, rank, lane, cost, need_mib, client)
+        if request.parent and lane.name in books.permits.lanes_of(request.parent):
+            waiter.gate = ""  # a hold waits for what runs in its lane, and that for its calls
         books.room.add(waiter, order)
         if request.load_only:
             books.loads.setdefault(key, {})[request.permit_id] = waiter
@@ -102,7 +112,7 @@ class Entrance:
             return
         books.forget(now_ms, waiter)
         lane = self.lane_of(request, model)
-        rank = Tier.BACKGROUND if lane.background else request.tier
+        rank = self.rank_of(request, lane)
         self.enter(now_ms, request, model.key, lane, rank, waiter.order)
         books.unsettled.add(model.key)
 
@@ -113,7 +123,7 @@ class Entrance:
             request = waiter.request
             lane = self.lane_of(request, model)
             books.forget(now_ms, waiter)
-            rank = Tier.BACKGROUND if lane.background else request.tier
+            rank = self.rank_of(request, lane)
             self.enter(now_ms, request, key, lane, rank, waiter.order)
 
     def _full(self, request: Request, key: str, rank: int) -> tuple[Cause, int] | None:

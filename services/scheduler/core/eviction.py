@@ -58,6 +58,11 @@ class Resident:
         seconds = max(1, self.reload_ms) / 1_000
         return max(1, round(self.eviction_cost * self.lateness * seconds * UNIT))
 
+    @property
+    def cost(self) -> float:
+        """The weight as people are told it."""
+        return self.weight / UNIT
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -116,6 +121,7 @@ class Question:
 def asked(
     wanted: Wanted, residents: Sequence[Resident], there_mib: int, rules: Rules | None
 ) -> Question:
+    """What is to be searched when `there_mib` of headroom are there, or about to be."""
     others = sorted((one for one in residents if one.key != wanted.key), key=lambda one: one.key)
     barred = tuple(one for one in others if one.bar)
     items = tuple(sorted((one for one in others if not one.bar), key=_cheapest_memory))

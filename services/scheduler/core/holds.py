@@ -9,10 +9,11 @@ class Holds:
 
     _lanes: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def hold(self, lane: str, holder: str, until_ms: int) -> None:
-        """Hold a lane, or hold it longer; a second hold never shortens the first."""
+    def hold(self, lane: str, holder: str, until_ms: int) -> int:
+        """Hold a lane, or hold it longer; a second hold never shortens the first. Until when."""
         holders = self._lanes.setdefault(lane, {})
-        holders[holder] = max(until_ms, holders.get(holder, 0))
+        longest = holders[holder] = max(until_ms, holders.get(holder, 0))
+        return longest
 
     def release(self, lane: str, holder: str) -> bool:
         """Let go; whether there was something to let go of."""

@@ -28,6 +28,7 @@ class Leaving:
         staying = [victim for victim in going if not victim.leaving]
         for victim in staying:
             self._mark(now_ms, victim, model, need)
+            self.look_when_lingered(now_ms, victim, need)
         if all(self.idle(now_ms, v, need) or self._must_go(now_ms, v, need) for v in staying):
             for victim in staying:
                 self._dismiss(victim, model, out)
@@ -75,7 +76,7 @@ class Leaving:
         """0e holds, unless who it is pinned for may itself wait for what the need waits for, and
         both for ever."""
         waiter = self._books.room.get(model.pinned_by)
-        if waiter is None or self._books.holds.closed(waiter.lane.name):
+        if waiter is None or self._books.holds.closed(waiter.gate):
             return True
         if waiter.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND:
             return True  # 0d
@@ -101,7 +102,12 @@ class Leaving:
         before = need.order if now_ms >= need.due_ms else None
         if self._would_take(victim, need, before):
             return False
-        return self._lingered(now_ms, victim, need)
+        return now_ms >= self._lingers_until_ms(victim, need)
+
+    def look_when_lingered(self, now_ms: int, victim: Model, need: Need) -> None:
+        """Decide anew when it has been kept long enough."""
+        if now_ms < (until_ms := self._lingers_until_ms(victim, need)):
+            self._books.look_at(until_ms, victim.key)
 
     def _goes_for(self, victim: Model, model: Model, need: Need) -> bool:
         """Unless it is wanted for somebody more urgent, or has gone and comes back for another."""
@@ -120,15 +126,13 @@ class Leaving:
         if victim.before is None:
             self._books.look_at(need.due_ms, model.key)
 
-    def _lingered(self, now_ms: int, victim: Model, need: Need) -> bool:
-        """It has been kept long enough for the next of its requests, if one is to be expected: its
-        last ones came no further apart than twice as long as it would be kept."""
+    def _lingers_until_ms(self, victim: Model, need: Need) -> int:
+        """It is kept until then for the next of its requests, if one is to be expected: its last
+        ones came no further apart than twice as long as it would be kept. 0: it is not kept."""
         linger_ms = self._books.settings.linger_ms
-        until_ms = min(victim.last_used_ms + linger_ms, need.due_ms)
-        if now_ms >= until_ms or need.rank > victim.last_rank or victim.gap_ms > 2 * linger_ms:
-            return True
-        self._books.look_at(until_ms, victim.key)
-        return False
+        if victim.running or need.rank > victim.last_rank or victim.gap_ms > 2 * linger_ms:
+            return 0
+        return min(victim.last_used_ms + linger_ms, need.due_ms)
 
     def _must_go(self, now_ms: int, victim: Model, need: Need) -> bool:
         """What runs on it is to end: it is of lower tiers, or the delay is over."""

@@ -27,6 +27,7 @@ class Waiter:
         "asked_leave_mib",
         "client",
         "cost",
+        "gate",
         "instance",
         "lane",
         "line",
@@ -56,6 +57,8 @@ class Waiter:
         """Its tier, after any promotion; above all tiers for a call on a permit holder's behalf."""
         self.order: Order = (0, 0)
         self.lane = lane
+        self.gate = lane.name
+        """The lane whose hold holds it up; empty: none."""
         self.cost = cost
         self.need_mib = need_mib
         """The least of transient memory that it can do with."""

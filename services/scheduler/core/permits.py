@@ -1,5 +1,7 @@
 """The permits that are out, what they cost together, and those that must not come back. Pure."""
 
+from collections.abc import Iterator
+
 from services.scheduler.core.state import Permit
 from services.scheduler.core.values import Tier
 
@@ -45,35 +47,52 @@ class PermitBook:
         if (parent := permit.parent) is not None:
             parent.children = (parent.children or set()) | {permit}
 
-    def release(self, permit: Permit) -> None:
+    def release(self, permit: Permit) -> Permit | None:
         """Take a permit back. A report of it that comes late is known by `is_over`.
 
-        What runs on its behalf keeps its permits busy: one of its children inherits the cost.
+        What runs on its behalf keeps its permits busy: one of its children inherits the cost, and
+        is returned.
         """
         name = permit.request.permit_id
         permit.over = True
         del self.out[name]
         if permit.parent is not None and permit.parent.children:
             permit.parent.children.discard(permit)
-        cost = self._bequeathed(permit) if permit.children else permit.cost
-        self.give_back(cost, permit.rank)
+        heir = _heir_of(permit) if permit.children else None
+        self.give_back(0 if heir is not None else permit.cost, permit.rank)
         self._over.add(name)
         if len(self._over) > _REMEMBERED:
             self._before, self._over = self._over, set()
+        return heir
 
-    def _bequeathed(self, permit: Permit) -> int:
-        """What is left to give back when its children have inherited."""
-        children = permit.children or set()
-        heir = min(children, key=lambda child: child.request.permit_id)
-        heir.parent = permit.parent
-        for child in children - {heir}:
-            child.parent = heir
-        heir.children = (heir.children or set()) | (children - {heir})
-        if heir.parent is not None:
-            heir.parent.children = (heir.parent.children or set()) | {heir}
-        heir.cost += permit.cost
-        return 0
+    def lanes_of(self, permit_id: str) -> set[str]:
+        """Those that a permit and the ones it runs under are in."""
+        return {permit.lane for permit in self._chain(permit_id)}
+
+    def models_of(self, permit_id: str) -> tuple[str, ...]:
+        """Those that a permit and the ones it runs under run on."""
+        return tuple(permit.model for permit in self._chain(permit_id))
+
+    def _chain(self, permit_id: str) -> Iterator[Permit]:
+        permit = self.out.get(permit_id)
+        while permit is not None:
+            yield permit
+            permit = permit.parent
 
     def is_over(self, permit_id: str) -> bool:
         """It was out, and is not any more (as far as is remembered)."""
         return permit_id in self._over or permit_id in self._before
+
+
+def _heir_of(permit: Permit) -> Permit:
+    """The child that takes its place: its cost is the heir's, its other children too."""
+    children = permit.children or set()
+    heir = min(children, key=lambda child: child.request.permit_id)
+    heir.parent = permit.parent
+    for child in children - {heir}:
+        child.parent = heir
+    heir.children = (heir.children or set()) | (children - {heir})
+    if heir.parent is not None:
+        heir.parent.children = (heir.parent.children or set()) | {heir}
+    heir.cost += permit.cost
+    return heir

@@ -15,10 +15,10 @@ Who may leave at all is the caller's decision (`Resident.bar`), and so is doing 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.scheduler.core.eviction import UNIT, Question, Resident, Search, Wanted, asked
+from services.scheduler.core.eviction import Question, Resident, Search, Wanted, asked
 from services.scheduler.core.sets import Rules
 
-__all__ = ["Eviction", "Plan", "Resident", "Wanted", "plan"]
+__all__ = ["Eviction", "Plan", "Resident", "Wanted", "plan", "victims"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,7 @@ def plan(
         return Plan((), False, needed, headroom_mib, words.infeasible())
     leaving = sorted(question.chosen(out), key=lambda one: (one.weight, -one.idle_ms, one.key))
     evictions = tuple(
-        Eviction(one.key, one.resident_mib, one.weight / UNIT, words.why(one, out))
-        for one in leaving
+        Eviction(one.key, one.resident_mib, one.cost, words.why(one, out)) for one in leaving
     )
     needed = wanted.resident_mib + question.peak_mib(out)
     return Plan(evictions, True, needed, headroom_mib, words.feasible(out, evictions, search.cut))
@@ -97,7 +96,7 @@ class _Words:
         """Why this one leaves among those in `out`."""
         if self._forbidden(one, out):
             return f"the sets do not let it live beside {self._question.wanted.key} and who stays"
-        return f"frees {_mib(one.resident_mib)} at a weight of {_figure(one.weight / UNIT)}"
+        return f"frees {_mib(one.resident_mib)} at a weight of {_figure(one.cost)}"
 
     def feasible(self, out: int, evictions: Sequence[Eviction], cut: bool) -> str:
         if not evictions:
@@ -185,7 +184,7 @@ class _Words:
 def _row(one: Resident, verdict: str) -> tuple[str, ...]:
     weight = (
         f"{_figure(one.eviction_cost)} x {_figure(one.lateness)} x"
-        f" {_figure(one.reload_ms / 1_000)} s = {_figure(one.weight / UNIT)}"
+        f" {_figure(one.reload_ms / 1_000)} s = {_figure(one.cost)}"
     )
     return one.key, f"{one.resident_mib:,}", f"{one.peak_mib:,}", weight, verdict
 

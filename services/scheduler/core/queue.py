@@ -44,6 +44,8 @@ class WaitingRoom:
         self._by_name: dict[str, Waiter] = {}
         self._by_model: dict[str, int] = {}
         """How many wait, by model."""
+        self.calls: dict[str, dict[str, Waiter]] = {}
+        """Who waits to run on a permit holder's behalf, by its permit."""
         self.aside: dict[str, Waiter] = {}
         """Who stands in no line: its permits and place are set aside."""
         self._heard = 0
@@ -104,6 +106,8 @@ class WaitingRoom:
             place = (model, client.key)
             self.pending[place] = self.pending.get(place, 0) + 1
         client.waiting += 1
+        if parent := waiter.request.parent:
+            self.calls.setdefault(parent, {})[name] = waiter
         waiter.waits = True
         self.stand(waiter)
 
@@ -124,6 +128,10 @@ class WaitingRoom:
             if not self.pending[place]:
                 del self.pending[place]
         client.waiting -= 1
+        if parent := waiter.request.parent:
+            del self.calls[parent][name]
+            if not self.calls[parent]:
+                del self.calls[parent]
         waiter.waits = False
         if waiter.line is not None:
             self._leave_line(waiter)
@@ -144,7 +152,7 @@ class WaitingRoom:
         bench = benches.get(waiter.model)
         if bench is None:
             bench = benches[waiter.model] = Bench(waiter.rank, waiter.model)
-        lane = LOAD_LANE if waiter.request.load_only else waiter.lane.name
+        lane = LOAD_LANE if waiter.request.load_only else waiter.gate
         size = size_of(waiter.need_mib) if waiter.need_mib else 0
         line = bench.lines.get((lane, size))
         if line is None:
@@ -196,6 +204,18 @@ class WaitingRoom:
             bench = self.benches[rank].get(model)
             if bench is not None:
                 return bench.oldest()
+        return None
+
+    def first_that_costs(self, model: str) -> Waiter | None:
+        """The most urgent waiter of a model in line for permits: no call on a permit holder's
+        behalf, nobody who only wants a load."""
+        for rank in range(CHILD - 1, 0, -1):
+            bench = self.benches[rank].get(model)
+            if bench is not None:
+                lines = (line for line in bench.lines.values() if line.lane != LOAD_LANE)
+                found = [line.oldest() for line in lines]
+                if found:
+                    return min(found, key=lambda w: w.order)
         return None
 
     def in_order(self) -> list[Waiter]:

@@ -115,7 +115,7 @@ class Residency:
                 if model is not None:
                     self._note_vacated(now_ms, model, wanted=first is not None)
                     self._leaving.drop(model)
-            elif model is not None and not books.holds.closed(first.lane.name):
+            elif model is not None and not books.holds.closed(first.gate):
                 wanted.append((-first.rank, first.order, model, first))
         wanted.sort(key=lambda entry: entry[:2])
         return [(model, first) for _, _, model, first in wanted]
@@ -180,10 +180,14 @@ class Residency:
         due_ms = first.order[0] + self._books.settings.max_swap_delay_ms
         need = Need(first.rank, first.order, due_ms, self._amount_of(model, first))
         if (parent := self._books.permits.out.get(first.request.parent)) is not None:
-            need.rank, need.spared = parent.rank, parent.model
+            need.rank, need.spared = parent.rank, self._books.permits.models_of(parent.name)
         chosen = self._choosing.victims(now_ms, model, need, headroom_mib)
         self._leaving.drop(model)
         need.victims, need.planned_ms, need.headroom_mib = chosen, now_ms, headroom_mib
+        if not chosen and self._never_beside(now_ms, model, first, need):
+            why = f"it does not fit beside {' and '.join(need.spared)}, for which it would run"
+            self._books.refuse(now_ms, out, first, Cause.NEVER_FITS, why)
+            return
         model.need = need
         self._books.unsettled.add(model.key)
         if need.victims:
@@ -193,6 +197,18 @@ class Residency:
             self._give_up_waiting(now_ms, model, out)
         elif need.rank == Tier.BACKGROUND:
             self._ask_when_quiet(now_ms, model)
+
+    def _never_beside(self, now_ms: int, model: Model, first: Waiter, need: Need) -> bool:
+        """0f: its parent's models stay, and beside them it would not fit if all else left.
+
+        Only a while later is that certain: what others gave back, or hold for a moment who are no
+        tenants of ours, the device shows late.
+        """
+        since_ms = max(self._books.freed_ms, first.order[0])
+        if not need.spared or now_ms < since_ms + self._books.settings.memory_back_ms:
+            return False
+        needed_mib = need.amount_mib + (0 if model.short else first.need_mib)
+        return self._choosing.most_mib(model, need) < needed_mib
 
     def _ask_when_quiet(self, now_ms: int, model: Model) -> None:
         quiet_at_ms = self._choosing.next_quiet_ms(now_ms)

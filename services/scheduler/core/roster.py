@@ -71,6 +71,7 @@ class Roster:
             if not model.pinned_by and (first := books.room.first(model.key)) is not None:
                 model.pinned_by = first.name  # 0e: those it was loaded for may have gone
         if state in _HOLDS_NOTHING:
+            books.freed_ms = now_ms
             books.memory_may_be_back()
 
     def removed(self, now_ms: int, key: str, out: list[Effect]) -> None:
@@ -110,7 +111,9 @@ class Roster:
         model = self._books.models.get(permit.model)
         if model is None:
             return
-        model.transient_mib -= permit.lease_mib
+        if permit.lease_mib:
+            model.transient_mib -= permit.lease_mib
+            self._books.freed_ms = now_ms
         model.vacate(permit.instance_id)
         model.last_used_ms, model.last_rank = now_ms, permit.rank
         if model.running == 0:

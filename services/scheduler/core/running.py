@@ -5,7 +5,6 @@ The core never guesses: it asks the engine (`AskEngine`) whenever the two do not
 
 from services.scheduler.core.alarms import Alarm
 from services.scheduler.core.books import Books
-from services.scheduler.core.queue import CHILD
 from services.scheduler.core.roster import Roster
 from services.scheduler.core.state import Permit
 from services.scheduler.core.values import (
@@ -27,10 +26,19 @@ class Running:
         self._books = books
         self._roster = roster
 
-    def found(self, now_ms: int, permit_id: str, key: str, instance_id: str) -> None:
-        """An engine runs a request that is not out: it ran before our restart, or is over."""
-        if not self._books.permits.is_over(permit_id):
-            self._adopt(now_ms, permit_id, key, instance_id)
+    def seen(self, now_ms: int, permit_id: str, key: str, instance_id: str) -> bool:
+        """An engine runs the request; whether a model waits to leave until that is known.
+
+        One that is not out ran before our restart, or is over.
+        """
+        permit = self._books.permits.out.get(permit_id)
+        if permit is None:
+            if not self._books.permits.is_over(permit_id):
+                self._adopt(now_ms, permit_id, key, instance_id)
+            return False
+        permit.seen = True
+        model = self._books.models.get(permit.model)
+        return model is not None and bool(model.wanted_by)
 
     def over(self, now_ms: int, permit: Permit, out: list[Effect]) -> None:
         """Its engine says that nothing runs under it, nor ever will."""
@@ -74,9 +82,11 @@ class Running:
     def _release(self, now_ms: int, permit: Permit, out: list[Effect]) -> None:
         books, client = self._books, permit.client
         ran_ms, cost = now_ms - permit.granted_ms, permit.cost
-        if books.room.counts[CHILD]:
-            self._refuse_calls(now_ms, permit, out)
-        books.permits.release(permit)
+        for waiter in list(books.room.calls.get(permit.name, {}).values()):
+            books.refuse(now_ms, out, waiter, Cause.PARENT_OVER)  # 0f: it has nothing to run under
+        heir = books.permits.release(permit)
+        if heir is not None:  # it pays for what it has inherited from now on only
+            heir.charged_ms += cost * (now_ms - heir.granted_ms)
         if permit.seen and not permit.adopted:
             books.runs.add(permit.lane, permit.model, ran_ms)
         client.running -= 1
@@ -89,11 +99,6 @@ class Running:
         self._roster.vacated(now_ms, permit)
         if books.holds:
             out += [self.hold_state(permit.lane, who) for who in books.holds.of(permit.lane)]
-
-    def _refuse_calls(self, now_ms: int, permit: Permit, out: list[Effect]) -> None:
-        """0f: what waits to run on its behalf has nothing to run under."""
-        for waiter in [w for w in self._books.room if w.request.parent == permit.name]:
-            self._books.refuse(now_ms, out, waiter, Cause.PARENT_OVER)
 
     def _adopt(self, now_ms: int, permit_id: str, key: str, instance_id: str) -> None:
         books = self._books

@@ -32,6 +32,8 @@ class Runs:
             sample = self._samples[pair] = _Sample()
             if len(self._samples) > _MOST:
                 self._samples.popitem(last=False)
+        else:
+            self._samples.move_to_end(pair)
         sample.ran_ms.append(ran_ms)
         sample.total_ms += ran_ms
         if len(sample.ran_ms) > _REMEMBERED:

@@ -35,7 +35,7 @@ class Scan:
         """Rank of the head that lacks permits; 0: nobody waits for permits alone."""
 
     def unchanged_by(self, waiter: Waiter) -> bool:
-        """A newcomer of this rank comes after a head that lacks permits: nothing to decide."""
+        """The newcomer comes after a head that lacks permits: there is nothing to decide."""
         return waiter.rank <= self.stopped_at
 
     def run(self, now_ms: int, out: list[Effect]) -> None:
@@ -113,10 +113,8 @@ class Scan:
             permit.parent = books.permits.out.get(request.parent)
         books.permits.hold(permit)
         self._charge(permit)
-        soon_ms = books.settings.use_within_ms
-        soon_ms = min(soon_ms, lane.max_run_ms)
-        soon_ms += now_ms
-        books.alarms.set(soon_ms, _UNUSED, permit)
+        within_ms = min(books.settings.use_within_ms, lane.max_run_ms)
+        books.alarms.set(now_ms + within_ms, _UNUSED, permit)
         waited_ms = now_ms - request.arrived_ms
         out.append(
             Grant(
@@ -137,7 +135,7 @@ class Scan:
         if model is None or not model.open or waiter.rank < model.least_rank:
             return False
         assert waiter.line is not None  # noqa: S101 - who stands aside does not stand
-        if self._books.holds.closed(waiter.lane.name):
+        if self._books.holds.closed(waiter.gate):
             return False
         if model.short and waiter.line.size >= model.short:
             return False
@@ -183,8 +181,8 @@ class Scan:
             model = self._books.models.get(key)
             if model is None or not _on_its_way(model):
                 continue
-            first = self._books.room.first(key)
-            if first is None or first.request.load_only:
+            first = self._books.room.first_that_costs(key)
+            if first is None:
                 continue
             began_ms = model.load_began_ms if model.loading else now_ms
             found.append(Coming(first.rank, first.cost, began_ms + model.expected_load_ms))

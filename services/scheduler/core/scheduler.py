@@ -1,7 +1,8 @@
 """Who runs next, and which models live on the device: every event of the scheduler's core. Pure.
 
-Every public method is one event. It changes the books in place and returns the effects that the
-shell has to perform. Each ends in one decision, by these rules; the code cites their numbers.
+Every public method that takes the time and answers with effects is one event. It changes the books
+in place and says what the shell has to perform; where anything may follow from it, it ends in one
+decision, by these rules. The code cites their numbers.
 
 0.  Permits.
     0a. Only requests whose model is READY with a free place, whose lane is not held and whose
@@ -16,20 +17,26 @@ shell has to perform. Each ends in one decision, by these rules; the code cites 
         it is granted or gone.
     0d. Background starts only when nothing of a higher tier runs or waits. It evicts nothing used
         within `background_quiet_ms`, and its load is given up for a higher tier.
-    0e. A model loaded for a waiter is pinned until that waiter is granted or gone.
+    0e. A model loaded for a waiter is pinned until that waiter is granted or gone. The pin yields
+        where both would wait for ever: to a higher tier than background if it is for background,
+        if the waiter's lane is held, or if it lacks memory that a more urgent one wants too.
     0f. A call on behalf of a permit holder runs under its parent's permits and waits for none; it
-        stands above all tiers. What is over has no calls made on its behalf.
+        stands above all tiers, and no hold of a lane that it is for keeps it. It sends no model
+        away that it is for. What is over has no calls made on its behalf.
 1.  Who will not wait (`try_acquire`) is refused while the same or a higher tier waits for permits.
 2.  Residency, for the models that are waited for, the most urgent waiter (tier, first arrival)
     first. A lease first, one question at a time. Refused for now: the cheapest plan says who goes.
-    2a. Idle models go at once. Busy ones are marked: they take no more of a lower tier than the
-        waiter's; of its own tier until it has waited `max_swap_delay_ms`, and from then on only
-        who came before it; of higher tiers always. When that leaves them idle, or only what must
-        yield runs on them, they drain for `drain_ms`; then what still runs is ended.
-    2b. The lease is asked for again when memory may be back, or after half a second.
+    2a. Idle models (2d) go at once. Busy ones are marked: they take no more of a lower tier than
+        the waiter's; of its own tier until it has waited `max_swap_delay_ms`, and from then on
+        only who came before it; of higher tiers always. When that leaves them idle, or only what
+        must yield runs on them, they drain for `drain_ms`; then what still runs is ended.
+    2b. The lease is asked for again when memory may be back, or after half a second; each time
+        that it is refused later, up to two seconds.
     2c. Refused for ever: its waiters are refused.
-    2d. Idle means: nothing runs on it, and nobody waits whom it may take before it goes. The
-        models of one plan leave together.
+    2d. Idle means: nothing runs on it, and nobody waits whom it may take before it goes. If its
+        last requests came close together, it also lingers: for `linger_ms` after its last use it
+        does not go for one of that use's tier or below, unless that has waited
+        `max_swap_delay_ms`. The models of one plan leave together.
     2e. What less urgent loads ask for leaves free what more urgent ones still wait for.
 3.  A model that FAILED refuses its waiters at once, with the time until it may be tried again; if
     that time is now, it counts as COLD.
@@ -120,7 +127,7 @@ class SchedulerCore:
             if model is None and self.catalogued:
                 return [Refuse(request.permit_id, Cause.MODEL_NOT_FOUND, request.model)]
         lane = entrance.lane_of(request, model)
-        rank = Tier.BACKGROUND if lane.background else request.tier
+        rank = entrance.rank_of(request, lane)
         if (refusal := entrance.refusal(now_ms, request, model, rank)) is not None:
             return [refusal]
         key = model.key if model is not None else request.model
@@ -130,12 +137,10 @@ class SchedulerCore:
             books.unsettled.add(key)
         if books.unsettled or books.loads or not self.reconciled or rank == Tier.BACKGROUND:
             self._decide(now_ms, out)
-            if not waiter.waits:
-                return out
         elif not self.scan.unchanged_by(waiter):
             self.scan.newcomer(now_ms, waiter, out)
-            if not waiter.waits:
-                return out
+        if not waiter.waits:
+            return out
         if request.try_acquire and waiter.instance is None:
             books.refuse(now_ms, out, waiter, Cause.SATURATED, "", RETRY_AFTER_MS)  # 1
             self._decide(now_ms, out)
@@ -160,13 +165,7 @@ class SchedulerCore:
         self, now_ms: int, permit_id: str, model: str, instance_id: str
     ) -> list[Effect]:
         """An engine took a request in. One we do not know ran before our restart."""
-        permit = self.books.permits.out.get(permit_id)
-        if permit is None:
-            self.running.found(now_ms, permit_id, model, instance_id)
-            return []
-        permit.seen = True
-        where = self.books.models.get(permit.model)
-        if where is not None and where.wanted_by:
+        if self.running.seen(now_ms, permit_id, model, instance_id):
             return self._decided(now_ms, [])  # a model does not leave before its grants are seen
         return []
 
@@ -236,7 +235,7 @@ class SchedulerCore:
             present.add(item.key)
             self._reported(now_ms, item, out)
         for permit_id, (model, instance_id) in running.items():
-            self.permit_started(now_ms, permit_id, model, instance_id)
+            self.running.seen(now_ms, permit_id, model, instance_id)
         for permit in list(self.permits.values()):
             if permit.model in present and permit.seen and permit.name not in running:
                 self.running.over(now_ms, permit, out)
@@ -254,8 +253,7 @@ class SchedulerCore:
         """The service of these models does not answer: nothing is granted or loaded there."""
         for key in keys:
             self.roster.lost(key)
-        out: list[Effect] = []
-        return self._decided(now_ms, out)
+        return self._decided(now_ms, [])
 
     def lease_granted(self, now_ms: int, key: str, lease_id: str) -> list[Effect]:
         """The broker granted a model's memory."""
@@ -308,25 +306,22 @@ class SchedulerCore:
     def hold(self, now_ms: int, lane: str, holder: str, hold_ms: int) -> list[Effect]:
         """Keep a lane closed; what runs in it may finish."""
         until_ms = now_ms + min(hold_ms, self.settings.max_hold_ms)
-        self.books.holds.hold(lane, holder, until_ms)
-        self.books.alarms.set(until_ms, Alarm.HOLD, (lane, holder))
-        out: list[Effect] = [self.running.hold_state(lane, holder)]
-        return self._decided(now_ms, out)
+        until_ms = self.books.holds.hold(lane, holder, until_ms)
+        self.books.alarms.set(until_ms, Alarm.HOLD, (lane, holder, until_ms))
+        return self._decided(now_ms, [self.running.hold_state(lane, holder)])
 
     def release_hold(self, now_ms: int, lane: str, holder: str) -> list[Effect]:
         """Open a lane, unless others hold it too."""
         if not self.books.holds.release(lane, holder):
             return []
-        out: list[Effect] = [self.running.hold_state(lane, holder)]
-        return self._decided(now_ms, out)
+        return self._decided(now_ms, [self.running.hold_state(lane, holder)])
 
     # -- time --------------------------------------------------------------------------------
 
     def reconcile(self, now_ms: int) -> list[Effect]:
         """Every engine has reported after our start, or had its time to: granting may begin."""
         self.reconciled = True
-        out: list[Effect] = []
-        return self._decided(now_ms, out)
+        return self._decided(now_ms, [])
 
     def catalogue_complete(self, now_ms: int) -> list[Effect]:
         """Every model service has reported: who waits for an unknown model waits in vain."""
@@ -397,9 +392,8 @@ class SchedulerCore:
             case Alarm.RAN:
                 self.running.ran_too_long(now_ms, subject, out)
             case Alarm.HOLD:
-                lane, holder = subject
-                if self.books.holds.until(lane, holder) <= now_ms:
-                    self.books.holds.release(lane, holder)
+                lane, holder, _ = subject
+                if self.books.holds.release(lane, holder):
                     out.append(self.running.hold_state(lane, holder))
             case Alarm.LOOK:
                 self.roster.look(now_ms, self.books.looked_at(subject), out)

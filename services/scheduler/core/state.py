@@ -108,8 +108,8 @@ class Need:
     """When they were chosen, …"""
     headroom_mib: int = 0
     """… and with how much to be had."""
-    spared: str = ""
-    """The model that the waiter's parent runs on."""
+    spared: tuple[str, ...] = ()
+    """The models that the waiter's parent, and what that runs under, run on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -161,10 +161,10 @@ class Model:
     """The tier of what ran on it last."""
     ask_again_ms: int = 0
     """No lease is asked for before this."""
+    denials: int = 0
+    """Times in a row that one was refused."""
     asked_ms: int = 0
     """When one was asked for last, …"""
-    denials: int = 0
-    """Times in a row that it was refused."""
     asked_rank: int = 0
     """… and for somebody of which rank."""
     promised_mib: int = 0

@@ -50,12 +50,13 @@ async def asked_for(house: Dialled, model: str) -> AsyncIterator[None]:
     except grpc.aio.AioRpcError as error:
         if fault_of(error, "scheduler").reason is not Reason.MODEL_NOT_FOUND:
             raise Refused(sentence(error, "scheduler")) from None
-        raise Refused(not_found(model, await _models(house))) from None
+        raise Refused(not_found(model, await models_of(house))) from None
     except TimeoutError as error:
         raise Refused(sentence(error, "scheduler")) from None
 
 
-async def _models(house: Dialled) -> Sequence[models_pb2.Model]:
+async def models_of(house: Dialled) -> Sequence[models_pb2.Model]:
+    """All models. Raises Refused."""
     with answered("scheduler"):
         listed = await house.scheduler.ListModels(pb.ListModelsRequest(), timeout=TIMEOUT_S)
     return listed.models

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.console import Refused, note
 from cli.dial import INTERRUPTED, ConfigOption, Dialled, heard, with_house
-from cli.known import NameArgument, TierName, TierOption, asked_for, tier_number
+from cli.known import NameArgument, TierName, TierOption, asked_for, models_of, tier_number
 from cli.sight import statuses
 from cli.words import flat
 from cohabit.models.v1 import models_pb2
@@ -40,7 +40,15 @@ def stage(said: pb.LoadModelResponse, leaving: Iterable[str]) -> str:
 def leaving_for(status: pb.Status, model: str) -> list[str]:
     """Who makes room for `model`, which may be a family."""
     ours = {model, *(one.model_key for one in status.models if one.family == model)}
-    return [flat(one.model_key) for one in status.models if one.leaving_for in ours]
+    here = [one for one in status.models if one.state != models_pb2.MODEL_STATE_COLD]
+    return [flat(one.model_key) for one in here if one.leaving_for in ours]
+
+
+def named(model: str, there_are: Iterable[models_pb2.Model]) -> str:
+    """The model's name; a family's with those of its models that are READY."""
+    twins = [one for one in there_are if one.family == model]
+    ready = [flat(one.key) for one in twins if one.state == models_pb2.MODEL_STATE_READY]
+    return f"{model} ({', '.join(ready)})" if ready else model
 
 
 class _Load:
@@ -53,8 +61,8 @@ class _Load:
         self._said = pb.LoadModelResponse()
         self._leaving: list[str] = []
 
-    async def run(self, tier: TierName | None) -> None:
-        """Until the model is READY. Raises Refused."""
+    async def run(self, tier: TierName | None) -> str:
+        """Until the model is READY; its name, and for a family which it is. Raises Refused."""
         asked = pb.LoadModelRequest(model=self._model, tier=tier_number(tier))
         async with (
             asked_for(self._house, self._model),
@@ -63,7 +71,7 @@ class _Load:
         ):
             async for self._said in answers:
                 if self._said.state == models_pb2.MODEL_STATE_READY:
-                    return
+                    return named(self._model, await models_of(self._house))
                 self._show()
         raise Refused(
             f"The load of {self._model} ended before it was ready; "
@@ -114,8 +122,8 @@ def command(model: NameArgument, tier: TierOption = None, config_path: ConfigOpt
     began = time.monotonic()
     try:
         with _told(model) as tell:
-            with_house(config_path, lambda house: _Load(house, model, tell).run(tier))
+            ready = with_house(config_path, lambda house: _Load(house, model, tell).run(tier))
     except KeyboardInterrupt:
         note(f"Gave up waiting for {model}.")
         raise typer.Exit(INTERRUPTED) from None
-    print(f"{model} is ready after {time.monotonic() - began:.1f} s.")
+    print(f"{ready} is ready after {time.monotonic() - began:.1f} s.")

@@ -19,6 +19,9 @@ _TIMEOUT_S = 5.0
 _SILENCE_S = 20.0
 """A watch that says nothing for this long is dead; the contract promises one event in 10 s."""
 _MOST_ENGINES = 64
+_MOST_MIB = 1 << 40
+"""The broker's bound. A service may report anything, and sums must stay within the wire's bits."""
+_MOST_LOAD_MS = 86_400_000
 _STATES = {state.value: state for state in State}
 
 
@@ -29,7 +32,9 @@ class Denied:
     never: bool
     detail: str
     headroom_mib: int = 0
-    """What could be granted now."""
+    """What could be granted now, …"""
+    ceiling_mib: int = 0
+    """… and at most, on an empty device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +101,36 @@ class Broker:
                 kind=broker_pb2.LEASE_KIND_RESIDENT,
                 tier=common_pb2.Tier.ValueType(tier.value),
                 preferred_mib=mib,
-                leave_mib=leave_mib,
+                leave_mib=min(leave_mib, _MOST_MIB),
             )
         )
 
-    async def acquire_transient(self, holder: str, ask: AskTransient) -> Granted | Denied:
-        """A lease for one request, or why there is none. Raises Fault."""
-        return await self._acquire(
+    async def acquire_transient(
+        self, holder: str, ask: AskTransient, beside_mib: int
+    ) -> Granted | Denied:
+        """A lease for one request, or why there is none. Raises Fault.
+
+        It runs beside the `beside_mib` of its own model, which the broker cannot know: what does
+        not fit beside that never fits.
+        """
+        answer = await self._acquire(
             broker_pb2.AcquireLeaseRequest(
                 holder=holder,
                 kind=broker_pb2.LEASE_KIND_TRANSIENT,
                 tier=common_pb2.Tier.ValueType(ask.tier.value),
                 preferred_mib=ask.preferred_mib,
                 minimum_mib=ask.minimum_mib,
-                leave_mib=ask.leave_mib,
+                leave_mib=min(ask.leave_mib, _MOST_MIB),
                 request_id=ask.permit_id,
             )
         )
+        if isinstance(answer, Granted) or ask.minimum_mib + beside_mib <= answer.ceiling_mib:
+            return answer
+        detail = (
+            f"{ask.minimum_mib} MiB beside the {beside_mib} MiB of the model, where this tier gets "
+            f"{answer.ceiling_mib} MiB at most."
+        )
+        return Denied(True, detail, answer.headroom_mib, answer.ceiling_mib)
 
     async def headroom_mib(self, tier: Tier) -> int:
         """What a new lease of that tier could be granted on the first device. Raises Fault."""
@@ -132,7 +150,8 @@ class Broker:
         if answer.HasField("lease"):
             return Granted(answer.lease.lease_id, answer.lease.granted_mib)
         denial = answer.denial
-        return Denied(denial.reason == "never_fits", denial.message, denial.headroom_mib)
+        never = denial.reason == "never_fits"
+        return Denied(never, denial.message, denial.headroom_mib, denial.ceiling_mib)
 
     async def release(self, lease_id: str) -> None:
         """Give a lease back that nobody took over. Raises Fault."""
@@ -245,8 +264,8 @@ def facts_of(model: models_pb2.Model) -> ModelFacts:
         key=model.key,
         lane=model.lane,
         state=_STATES.get(model.state, State.DRAINING),
-        resident_mib=model.footprint.resident_mib,
-        peak_mib=model.footprint.peak_transient_mib,
+        resident_mib=min(model.footprint.resident_mib, _MOST_MIB),
+        peak_mib=min(model.footprint.peak_transient_mib, _MOST_MIB),
         family=model.family,
         context_tokens=model.capabilities.context_tokens,
         max_instances=max(1, model.max_instances),
@@ -263,7 +282,7 @@ def _instance_facts(instance: models_pb2.Instance) -> InstanceFacts:
         address=instance.address,
         places=max(1, instance.places),
         progress=instance.load_progress,
-        load_ms=instance.load_ms,
+        load_ms=min(instance.load_ms, _MOST_LOAD_MS),
     )
 
 

@@ -21,11 +21,10 @@ from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
 from services.scheduler.core.settings import Settings
 from services.scheduler.core.values import Cause, Grant, Loading, Queued, Refuse, Request, Tier
 from services.scheduler.shell import Notice, SchedulerShell
-from services.scheduler.status import status_message
+from services.scheduler.status import Watched, status_message
 
 _MOST_KEY_CHARS = 128
 _MOST_MIB = 1 << 40
-_WATCH_PAUSE_S = 0.1
 _WATCH_SILENCE_S = 9.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -57,6 +56,7 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
         self._signer = signer
         self._settings = settings
         self._lanes = lanes
+        self._watched = Watched(shell)
 
     async def Admit(
         self, request: pb.AdmitRequest, context: Context
@@ -83,6 +83,7 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
     async def LoadModel(
         self, request: pb.LoadModelRequest, context: Context
     ) -> AsyncIterator[pb.LoadModelResponse]:
+        _check_model(request.model)
         tier = _tier(request.tier)
         wanted = Request(_permit_id(), request.model, tier, steady_ms(), load_only=True)
         with self._shell.admit(wanted) as mailbox:
@@ -104,13 +105,12 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
         self, request: pb.WatchStatusRequest, context: Context
     ) -> AsyncIterator[pb.WatchStatusResponse]:
         while True:
-            changed, began = self._shell.changed, time.monotonic()
-            yield pb.WatchStatusResponse(status=status_message(self._shell, steady_ms()))
-            # At most ten a second, and of the scheduler's time no more than a twentieth.
-            await asyncio.sleep(max(_WATCH_PAUSE_S, 20 * (time.monotonic() - began)))
+            shown = self._watched.latest()
+            yield pb.WatchStatusResponse(status=shown.status)
+            await asyncio.sleep(shown.good_until_s - time.monotonic())
             with suppress(TimeoutError):
                 async with asyncio.timeout(_WATCH_SILENCE_S):
-                    await changed.wait()
+                    await shown.changed.wait()
 
     async def Hold(
         self, request: pb.HoldRequest, context: Context
@@ -192,8 +192,7 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
 
 
 def _request(request: pb.AdmitRequest, signer: Signer) -> Request:
-    if not request.model:
-        raise Fault(Reason.INVALID_REQUEST, "Say which model to run: 'model' is empty.")
+    _check_model(request.model)
     key = request.fairness_key.strip()
     if len(key) > _MOST_KEY_CHARS:
         long = f"A fairness_key has at most {_MOST_KEY_CHARS} characters; this one has {len(key)}."
@@ -218,6 +217,14 @@ def _request(request: pb.AdmitRequest, signer: Signer) -> Request:
     return _resumed(new, request.resume_token, signer) if request.resume_token else new
 
 
+def _check_model(name: str) -> None:
+    if not name:
+        raise Fault(Reason.INVALID_REQUEST, "Say which model: 'model' is empty.")
+    if len(name) > _MOST_KEY_CHARS:
+        long = f"A model's name has at most {_MOST_KEY_CHARS} characters; this has {len(name)}."
+        raise Fault(Reason.INVALID_REQUEST, long)
+
+
 def _check_holder(lane: str, holder: str) -> None:
     if not lane or not 0 < len(holder) <= _MOST_KEY_CHARS:
         raise Fault(
@@ -228,7 +235,7 @@ def _check_holder(lane: str, holder: str) -> None:
 
 def _place(request: Request) -> str:
     """What a resume token says: good for this model and tier, and for no better place."""
-    return f"{request.arrived_ms} {request.tier.name} {request.model[:128]}"
+    return f"{request.arrived_ms} {request.tier.name} {request.model}"
 
 
 def _resumed(new: Request, token: str, signer: Signer) -> Request:

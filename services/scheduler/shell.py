@@ -264,8 +264,10 @@ class SchedulerShell:
 
     async def _ask_transient(self, ask: AskTransient) -> None:
         name, holder = ask.permit_id, self._holder_of(ask.model)
+        model = self.core.models.get(ask.model)
+        beside_mib = model.facts.resident_mib if model is not None else 0
         try:
-            answer = await self._broker.acquire_transient(holder, ask)
+            answer = await self._broker.acquire_transient(holder, ask, beside_mib)
         except Fault as fault:
             log.get().warning("no answer about a lease", model=ask.model, reason=fault.reason.value)
             self._perform(self.core.transient_unanswered(steady_ms(), name))

@@ -1,7 +1,11 @@
 """The scheduler at one moment, as its status message."""
 
+import asyncio
+import time
 from collections import Counter
+from dataclasses import dataclass
 
+from chassis.clock import steady_ms
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
@@ -14,6 +18,41 @@ from services.scheduler.shell import SchedulerShell
 _MOST_RUNNING = 1_000
 _MOST_KEYS = 100
 _MOST_LINES = 20
+_WATCH_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A status as those who watch are shown it."""
+
+    status: pb.Status
+    changed: asyncio.Event
+    """Set when it is true no more."""
+    good_until_s: float
+    """By the monotonic clock: nobody is shown another before."""
+
+
+class Watched:
+    """One status for all who watch.
+
+    A new one is made at most ten times a second, and in no more than a twentieth of the scheduler's
+    time, however many they are.
+    """
+
+    def __init__(self, shell: SchedulerShell) -> None:
+        self._shell = shell
+        self._shown: Shown | None = None
+
+    def latest(self) -> Shown:
+        """The one that was shown last, or a new one when its time has come."""
+        began_s = time.monotonic()
+        if self._shown is None or began_s >= self._shown.good_until_s:
+            changed = self._shell.changed
+            status = status_message(self._shell, steady_ms())
+            took_s = time.monotonic() - began_s
+            good_until_s = began_s + took_s + max(_WATCH_PAUSE_S, 20 * took_s)
+            self._shown = Shown(status, changed, good_until_s)
+        return self._shown
 
 
 def status_message(shell: SchedulerShell, now_ms: int) -> pb.Status:

@@ -353,7 +353,7 @@ async def test_an_unknown_model_is_told_which_there_are(house: House) -> None:
 async def test_plan_tells_what_would_happen(house: House) -> None:
     plan = pb.PlanResidencyResponse(feasible=True, needed_mib=9, explanation="sdxl is idle.")
     plan.evictions.add(model_key="sdxl", freed_mib=10, cost=0.5, why="idle")
-    house.scheduler.plan = plan
+    house.scheduler.plan, house.scheduler.status = plan, status("flux-dev", "sdxl")
     code, out, _ = await house.run("plan", "flux-dev")
     assert code == 0
     assert "\n1  sdxl   10 MiB  0.50  idle\n" in out

@@ -191,7 +191,7 @@ async def test_a_lease_lost_for_good_stops_the_model(tmp_path: Path, steps: int)
         await until(engine_pids, "the engine runs")
         if not steps:
             await call
-        told = 1 if steps else 100
+        told = 0 if steps else 100
         await w.until_leases(lambda leases: leases[0].materialised_mib == told)
         # It renews no more by itself; others take what is left and what the model lived on.
         await w.lease("other", 900)

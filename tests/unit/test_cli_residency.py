@@ -13,12 +13,18 @@ from chassis.status import DETAILS_KEY, details_of
 from cli import leases, plan
 from cli.dial import sentence
 from cli.known import TierName, no_such, not_found, tier_number
-from cli.load import leaving_for, stage
+from cli.load import leaving_for, named, stage
 from cli.main import app
 from cli.page import rendered
 from cohabit.broker.v1 import broker_pb2
 from cohabit.common.v1.common_pb2 import TIER_FREE, TIER_PAID, TIER_UNSPECIFIED
-from cohabit.models.v1.models_pb2 import MODEL_STATE_COLD, MODEL_STATE_LOADING, Model
+from cohabit.models.v1.models_pb2 import (
+    MODEL_STATE_COLD,
+    MODEL_STATE_LOADING,
+    MODEL_STATE_READY,
+    Instance,
+    Model,
+)
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
 NOW = 1_700_000_000_000
@@ -43,7 +49,7 @@ def planned() -> pb.PlanResidencyResponse:
 
 def test_a_plan_names_who_leaves_in_order() -> None:
     assert text_of(plan.sections("flux", planned())).splitlines() == [
-        "flux can be loaded when 2 models made room: 9,000 MiB needed, 2,000 MiB to be had now.",
+        "flux can be loaded once 2 models have left: 9,000 MiB needed, 2,000 MiB to be had now.",
         "",
         "To leave, in this order",
         "#  model        frees      cost  why",
@@ -66,6 +72,38 @@ def test_a_plan_without_evictions_and_one_that_cannot_be() -> None:
     assert said == f"a cannot be loaded: {figures}\n\nAll are pinned."
 
 
+def test_a_family_is_planned_for_model_by_model() -> None:
+    here = Model(key="lite", family="qwen", state=MODEL_STATE_READY, instances=[Instance()])
+    cold = Model(key="full", family="qwen", state=MODEL_STATE_COLD)
+    never = pb.PlanResidencyResponse(needed_mib=1, headroom_mib=2, explanation="All are pinned.")
+    both = [plan.Planned(here, never), plan.Planned(cold, never)]
+    said = text_of(plan.page("qwen", both)).split("\n\n")
+    assert said[0].startswith("qwen is a family: a chat goes to the smallest of its models")
+    assert said[1:] == [
+        "lite is on the card already, and nothing has to leave.",
+        "full cannot be loaded: 1 MiB needed, 2 MiB to be had now.",
+        "All are pinned.",
+    ]
+    assert [one.feasible for one in both] == [True, False]
+
+
+def test_a_second_instance_is_planned_for_where_there_may_be_one() -> None:
+    one_of_two = Model(key="m", state=MODEL_STATE_READY, instances=[Instance()], max_instances=2)
+    assert not plan.Planned(one_of_two, planned()).settled
+    assert text_of(plan.page("m", [plan.Planned(one_of_two, planned())])).startswith(
+        "m can be loaded once 2 models have left"
+    )
+
+
+def test_a_family_that_was_loaded_is_named_with_the_model() -> None:
+    twins = [
+        Model(key="full", family="qwen"),
+        Model(key="lite", family="qwen", state=MODEL_STATE_READY),
+    ]
+    assert named("qwen", twins) == "qwen (lite)"
+    assert named("lite", twins) == "lite"
+
+
 def test_a_load_says_what_it_waits_for() -> None:
     cold = pb.LoadModelResponse(state=MODEL_STATE_COLD)
     assert stage(cold, []) == "queued"
@@ -80,6 +118,7 @@ def test_room_is_made_for_a_model_under_its_key_or_its_family() -> None:
     status.models.add(model_key="qwen3-lite", family="qwen3")
     status.models.add(model_key="sdxl", leaving_for="qwen3-lite")
     status.models.add(model_key="whisper", leaving_for="wan")
+    status.models.add(model_key="dino", leaving_for="qwen3-lite", state=MODEL_STATE_COLD)  # gone
     assert leaving_for(status, "qwen3") == leaving_for(status, "qwen3-lite") == ["sdxl"]
     assert leaving_for(status, "flux") == []
 

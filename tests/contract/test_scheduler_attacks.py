@@ -1,0 +1,203 @@
+"""The scheduler before callers who are careless and model services that tell nonsense."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from chassis.channel import open_channel
+from chassis.errors import Reason
+from chassis.server import Server, service_name
+from chassis.signing import Signer
+from chassis.simulated_card import SimulatedCard
+from chassis.status import fault_of
+from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from cohabit.models.v1 import models_pb2, models_pb2_grpc
+from cohabit.scheduler.v1 import scheduler_pb2 as pb
+from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
+from services.broker.config import BrokerConfig
+from services.broker.device_simulated import SimulatedDevice
+from services.broker.journal import Journal
+from services.broker.servicer import BrokerServicer
+from services.broker.shell import Shell
+from services.broker.warming import Warmer
+from services.scheduler import status
+from services.scheduler.clients import Broker, Worker
+from services.scheduler.config import SchedulerConfig
+from services.scheduler.core.scheduler import SchedulerCore
+from services.scheduler.core.settings import Settings
+from services.scheduler.servicer import SchedulerServicer
+from services.scheduler.settings import lane_table
+from services.scheduler.shell import SchedulerShell
+
+if TYPE_CHECKING:
+    Stub = rpc.SchedulerServiceAsyncStub
+
+DEVICE_MIB = 10_000
+BEYOND_ALL = 2**64 - 1
+
+
+class Teller(models_pb2_grpc.ModelServiceServicer):
+    """A model service that tells what it is told to tell."""
+
+    def __init__(self, *models: models_pb2.Model) -> None:
+        self.models = models
+
+    async def WatchModels(
+        self, request: models_pb2.WatchModelsRequest, context: Any
+    ) -> AsyncIterator[models_pb2.WatchModelsResponse]:
+        snapshot = models_pb2.WatchModelsResponse.Snapshot(models=self.models)
+        yield models_pb2.WatchModelsResponse(snapshot=snapshot)
+        await asyncio.get_running_loop().create_future()
+
+    async def ListModels(
+        self, request: models_pb2.ListModelsRequest, context: Any
+    ) -> models_pb2.ListModelsResponse:
+        return models_pb2.ListModelsResponse(models=self.models)
+
+    async def LoadModel(
+        self, request: models_pb2.LoadModelRequest, context: Any
+    ) -> AsyncIterator[models_pb2.LoadModelResponse]:
+        yield models_pb2.LoadModelResponse()
+
+    async def UnloadModel(
+        self, request: models_pb2.UnloadModelRequest, context: Any
+    ) -> models_pb2.UnloadModelResponse:
+        return models_pb2.UnloadModelResponse()
+
+
+def model(
+    key: str, state: "models_pb2.ModelState.ValueType", resident_mib: int, **of_instance: Any
+) -> models_pb2.Model:
+    told = models_pb2.Model(key=key, lane="chat", state=state, max_instances=1)
+    told.footprint.resident_mib = resident_mib
+    if state == models_pb2.MODEL_STATE_READY:
+        told.instances.add(
+            instance_id=f"{key}-1", state=state, address="unix:/nowhere", places=2, **of_instance
+        )
+    return told
+
+
+@asynccontextmanager
+async def scheduler(tmp_path: Path, *models: models_pb2.Model) -> AsyncIterator["Stub"]:
+    """A scheduler beside a real broker, and a model service that has these models."""
+    own = BrokerConfig.model_validate({"device": "simulated", "capacity_mib": DEVICE_MIB})
+    card = SimulatedCard(tmp_path / "sim0.card")
+    lending = Shell(own, [SimulatedDevice(card, DEVICE_MIB, [], 0)], Journal(tmp_path / "state"))
+    lending.start()
+    warmer = Warmer(tmp_path, own.warm_floor_of)
+    broker = Server([service_name(broker_pb2, "BrokerService")], drain_s=1.0)
+    broker.closing.push_async_callback(lending.close)
+    broker_pb2_grpc.add_BrokerServiceServicer_to_server(
+        BrokerServicer(lending, warmer, own), broker.grpc
+    )
+    teller = Server([service_name(models_pb2, "ModelService")], drain_s=0.1)
+    models_pb2_grpc.add_ModelServiceServicer_to_server(Teller(*models), teller.grpc)
+
+    settings = Settings(permits=4, lane_of=lane_table(SchedulerConfig()))
+    shell = SchedulerShell(
+        SchedulerCore(settings),
+        Broker(await broker.start(f"unix:{tmp_path}/b.sock")),
+        [Worker("llm", await teller.start(f"unix:{tmp_path}/m.sock"))],
+    )
+    server = Server([service_name(pb, "SchedulerService")], drain_s=0.1)
+    rpc.add_SchedulerServiceServicer_to_server(
+        SchedulerServicer(shell, Signer(b"key"), settings, frozenset()), server.grpc
+    )
+    target = await server.start(f"unix:{tmp_path}/s.sock")
+    shell.start(reconcile_s=10.0)
+    try:
+        await asyncio.wait_for(shell.ready.wait(), 10)
+        async with open_channel(target) as channel:
+            yield rpc.SchedulerServiceStub(channel)
+    finally:
+        await server.stop()
+        await shell.close()
+        await teller.stop()
+        await broker.stop()
+
+
+async def refused(call: Any) -> Reason:
+    """Why a stream ends."""
+    try:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        return fault_of(error, "scheduler").reason
+    raise AssertionError("it was not refused")
+
+
+READY, COLD = models_pb2.MODEL_STATE_READY, models_pb2.MODEL_STATE_COLD
+
+
+@pytest.mark.parametrize("name", ["", "m" * 129])
+async def test_a_name_that_no_model_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    async with scheduler(tmp_path, model("m", COLD, 100)) as stub:
+        load = stub.LoadModel(pb.LoadModelRequest(model=name), timeout=10)
+        assert await refused(load) is Reason.INVALID_REQUEST
+        run = stub.Admit(pb.AdmitRequest(model=name), timeout=10)
+        assert await refused(run) is Reason.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("need_mib", [DEVICE_MIB - 4000, BEYOND_ALL])
+async def test_what_does_not_fit_beside_its_own_model_never_fits(
+    tmp_path: Path, need_mib: int
+) -> None:
+    """The device could lend it, were its model not there, which it needs to run."""
+    lent = broker_pb2.AcquireLeaseRequest(
+        holder="llm/m", kind=broker_pb2.LEASE_KIND_RESIDENT, preferred_mib=4000
+    )
+    async with scheduler(tmp_path, model("m", READY, 4000)) as stub:
+        async with open_channel(f"unix:{tmp_path}/b.sock") as channel:
+            await broker_pb2_grpc.BrokerServiceStub(channel).AcquireLease(lent, timeout=10)
+        ask = pb.AdmitRequest(model="m", preferred_transient_mib=need_mib)
+        assert await refused(stub.Admit(ask, timeout=10)) is Reason.NEVER_FITS
+
+
+async def test_a_model_that_claims_all_memory_there_could_be_never_fits(tmp_path: Path) -> None:
+    vast = [model(key, COLD, BEYOND_ALL) for key in ("m", "n")]
+    for each in vast:
+        each.footprint.peak_transient_mib = BEYOND_ALL
+    async with scheduler(tmp_path, *vast) as stub:
+        calls = [stub.Admit(pb.AdmitRequest(model=each.key), timeout=10) for each in vast]
+        reasons = await asyncio.gather(*map(refused, calls))
+        assert set(reasons) == {Reason.NEVER_FITS}
+        assert (await stub.GetStatus(pb.GetStatusRequest(), timeout=10)).status.models
+
+
+async def test_a_load_that_took_for_ever_leaves_the_status_readable(tmp_path: Path) -> None:
+    async with scheduler(tmp_path, model("m", READY, 10, load_ms=BEYOND_ALL)) as stub:
+        told = (await stub.GetStatus(pb.GetStatusRequest(), timeout=10)).status.models
+        assert 0 < told[0].reload_ms < BEYOND_ALL
+
+
+async def test_two_hundred_watchers_cost_as_much_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+    make = status.status_message
+
+    def counting(shell: SchedulerShell, now_ms: int) -> pb.Status:
+        nonlocal made
+        made += 1
+        return make(shell, now_ms)
+
+    async with scheduler(tmp_path, model("m", READY, 10)) as stub:
+        monkeypatch.setattr(status, "status_message", counting)
+        watches = [stub.WatchStatus(pb.WatchStatusRequest()) for _ in range(200)]
+        await asyncio.wait_for(asyncio.gather(*[watch.read() for watch in watches]), 20)
+        assert made < 50
+        run = stub.Admit(pb.AdmitRequest(model="m"), timeout=20)
+
+        async def see(watch: Any) -> None:
+            while (await watch.read()).status.permits_in_use != 1:
+                pass
+
+        await asyncio.wait_for(asyncio.gather(*map(see, watches)), 20)
+        for watch in watches:
+            watch.cancel()
+        run.cancel()

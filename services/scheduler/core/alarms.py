@@ -5,7 +5,7 @@ entries outnumber the others.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -45,14 +45,12 @@ class Alarms:
         if len(self._heap) > self._limit:
             self._sweep()
 
-    def due(self, now_ms: int) -> list[tuple[Alarm, Any]]:
-        """Take out what rings by `now_ms`, oldest first."""
-        rung = []
+    def due(self, now_ms: int) -> Iterator[tuple[Alarm, Any]]:
+        """Take out what rings by `now_ms`, oldest first; what one of them ends rings no more."""
         while self._heap and self._heap[0][0] <= now_ms:
             _, _, what, subject = heapq.heappop(self._heap)
             if not self._is_stale(what, subject):
-                rung.append((what, subject))
-        return rung
+                yield what, subject
 
     @property
     def next_ms(self) -> int | None:

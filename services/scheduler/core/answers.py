@@ -63,6 +63,7 @@ class Answers:
             model = books.models[waiter.model]
             model.promised_mib = waiter.asked_leave_mib
             _stand_aside(model, waiter)
+            model.thirst = model.short
             self._residency.denied(now_ms, model, waiter, headroom_mib, out)
 
     def transient_unanswered(self, now_ms: int, permit_id: str) -> None:
@@ -150,7 +151,7 @@ class Answers:
 
 def _stand_aside(model: Model, waiter: Waiter) -> None:
     """It, and who needs as much, until there may be more."""
-    model.short = model.thirst = size_of(waiter.need_mib)
+    model.short = size_of(waiter.need_mib)
     model.short_for = waiter.name
 
 

@@ -1,6 +1,7 @@
 """The scheduler before callers who are careless and model services that tell nonsense."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from pydantic import ValidationError
 
 from chassis.channel import open_channel
 from chassis.errors import Reason
@@ -19,6 +21,7 @@ from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
+from hosting.leases import LeaseBook
 from services.broker.config import BrokerConfig
 from services.broker.device_simulated import SimulatedDevice
 from services.broker.journal import Journal
@@ -201,3 +204,54 @@ async def test_two_hundred_watchers_cost_as_much_as_one(
         for watch in watches:
             watch.cancel()
         run.cancel()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"max_swap_delay_s": math.inf},
+        {"use_within_s": 1e300},
+        {"background_quiet_s": math.inf},
+        {"fairness": {"weights": {"k": math.inf}}},
+        {"fairness": {"weights": {"k": 1e-308}}},
+        {"residency": {"models": {"m": {"eviction_cost": math.inf}}}},
+    ],
+)
+def test_the_scheduler_is_not_told_what_it_could_not_count_with(said: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"finite|less than|greater than"):
+        SchedulerConfig.model_validate(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"capacity_mib": 2**70},
+        {"lease_ttl_s": 1e-9},
+        {"lease_ttl_s": math.inf},
+        {"foreign": [{"name": "game", "mib": 1, "at_s": math.inf}]},
+    ],
+)
+def test_the_broker_is_not_told_what_it_could_not_count_with(said: dict[str, Any]) -> None:
+    whole = {"device": "simulated", "capacity_mib": 1} | said
+    with pytest.raises(ValidationError, match=r"finite|less than|greater than"):
+        BrokerConfig.model_validate(whole)
+
+
+async def test_a_short_lease_is_renewed_before_it_ends(tmp_path: Path) -> None:
+    """Whatever the broker is told of how long leases last, who holds one keeps it."""
+    wish = broker_pb2.AcquireLeaseRequest(
+        holder="toy/m", kind=broker_pb2.LEASE_KIND_RESIDENT, preferred_mib=100, ttl_ms=400
+    )
+    async with scheduler(tmp_path), open_channel(f"unix:{tmp_path}/b.sock") as channel:
+        broker: broker_pb2_grpc.BrokerServiceAsyncStub = broker_pb2_grpc.BrokerServiceStub(channel)
+        lease = (await broker.AcquireLease(wish, timeout=10)).lease
+        book = LeaseBook(f"unix:{tmp_path}/b.sock", "toy")
+        lost: list[broker_pb2.Lease] = []
+        keeping = asyncio.create_task(book.keep(lease, lambda: 100, lost.append, asyncio.Event()))
+        async with asyncio.timeout(10):
+            while lease.renewed_unix_ms < lease.granted_unix_ms + 3 * 400:
+                (lease,) = (await broker.ListLeases(broker_pb2.ListLeasesRequest())).leases
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await book.close()
+        assert not lost

@@ -244,8 +244,11 @@ class SchedulerShell:
             failures += 1
             await asyncio.sleep(RECONNECT.delay_s(failures))
 
-    def _take(self, worker: str, report: Report) -> None:
+    def _take(self, worker: str, told: Report) -> None:
         now, known = steady_ms(), set(self.told.of(worker))
+        report = self.told.own(worker, told)
+        if report is None:
+            return
         self.told.take(worker, report)
         match report:
             case Everything():

@@ -1,7 +1,9 @@
 """What the model services have told, as they told it: for listings, and to know who hosts what."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
+from chassis import log
 from cohabit.models.v1 import models_pb2
 from services.scheduler.clients import Changed, Everything, PermitMoved, Removed, Report, Worker
 
@@ -39,6 +41,24 @@ class Told:
         """Under what name the broker lends to a model."""
         worker = self.worker_of(key)
         return f"{worker.name if worker else 'scheduler'}/{key}"
+
+    def own(self, worker: str, report: Report) -> Report | None:
+        """What of a report counts: a model that another service had first is left out."""
+        match report:
+            case Everything():
+                models = tuple(m for m in report.models if not self._is_anothers(m.key, worker))
+                return replace(report, models=models)
+            case Changed():
+                return None if self._is_anothers(report.model.key, worker) else report
+            case Removed():
+                return report if report.key in self.of(worker) else None
+        return report
+
+    def _is_anothers(self, key: str, worker: str) -> bool:
+        found = any(key in models for name, models in self._models.items() if name != worker)
+        if found:
+            log.get().warning("model has two services", model=key, left_out=worker)
+        return found
 
     def take(self, worker: str, report: Report) -> None:
         """Keep what a service reports."""

@@ -29,13 +29,14 @@ from services.broker.servicer import BrokerServicer
 from services.broker.shell import Shell
 from services.broker.warming import Warmer
 from services.scheduler import status
-from services.scheduler.clients import Broker, Worker
+from services.scheduler.clients import Broker, Changed, Everything, Removed, Report, Worker
 from services.scheduler.config import SchedulerConfig
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.core.settings import Settings
 from services.scheduler.servicer import SchedulerServicer
 from services.scheduler.settings import lane_table
 from services.scheduler.shell import SchedulerShell
+from services.scheduler.told import Told
 
 if TYPE_CHECKING:
     Stub = rpc.SchedulerServiceAsyncStub
@@ -74,9 +75,13 @@ class Teller(models_pb2_grpc.ModelServiceServicer):
 
 
 def model(
-    key: str, state: "models_pb2.ModelState.ValueType", resident_mib: int, **of_instance: Any
+    key: str,
+    state: "models_pb2.ModelState.ValueType",
+    resident_mib: int,
+    service: str = "",
+    **of_instance: Any,
 ) -> models_pb2.Model:
-    told = models_pb2.Model(key=key, lane="chat", state=state, max_instances=1)
+    told = models_pb2.Model(key=key, lane="chat", state=state, max_instances=1, service=service)
     told.footprint.resident_mib = resident_mib
     if state == models_pb2.MODEL_STATE_READY:
         told.instances.add(
@@ -176,6 +181,30 @@ async def test_a_load_that_took_for_ever_leaves_the_status_readable(tmp_path: Pa
     async with scheduler(tmp_path, model("m", READY, 10, load_ms=BEYOND_ALL)) as stub:
         told = (await stub.GetStatus(pb.GetStatusRequest(), timeout=10)).status.models
         assert 0 < told[0].reload_ms < BEYOND_ALL
+
+
+async def test_a_model_of_two_services_is_that_of_the_first() -> None:
+    """The other's telling that it has it, changed it or has it no more changes nothing."""
+    own = model("m", READY, 10)
+    first, second = Worker("first", "unix:/nowhere/1"), Worker("second", "unix:/nowhere/2")
+    told = Told([first, second])
+
+    def tell(worker: str, report: Report) -> bool:
+        if (counts := told.own(worker, report)) is not None:
+            told.take(worker, counts)
+        return counts is not None
+
+    assert tell("first", Everything((own,), {}))
+    assert tell("second", Everything((model("m", COLD, 99), model("n", COLD, 1)), {}))
+    assert not tell("second", Changed(model("m", COLD, 99)))
+    assert not tell("second", Removed("m"))
+    assert told.hosts() == {"m": "first", "n": "second"}
+    assert told.models(silent=()) == [own, model("n", COLD, 1, service="second")]
+    assert tell("first", Removed("m"))
+    assert tell("second", Changed(model("m", COLD, 99)))
+    assert told.worker_of("m") is second
+    await first.close()
+    await second.close()
 
 
 async def test_two_hundred_watchers_cost_as_much_as_one(

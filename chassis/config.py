@@ -37,7 +37,7 @@ Loc = tuple[str | int, ...]
 class Section(BaseModel):
     """Base of every typed section: frozen, strict, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 LoosePath = Annotated[Path, Field(strict=False)]

@@ -17,16 +17,23 @@ _SHARE = 128
 _HOST_RESERVE_SHARE = 8
 
 
+_MOST_MIB = 1 << 40  # sums of many stay within the wire's 64 bits
+_MOST_S = 2_592_000
+"""Thirty days; in milliseconds they fit the wire's 32 bits."""
+
+_Mib = Annotated[int, Field(gt=0, le=_MOST_MIB)]
+_MibOrNone = Annotated[int, Field(ge=0, le=_MOST_MIB)]
+_Seconds = Annotated[float, Field(gt=0, le=_MOST_S)]
 TenantName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class FloorSection(Section):
     """MiB that a new lease of each tier leaves free."""
 
-    paid: int = Field(ge=0)
-    sub: int = Field(ge=0)
-    free: int = Field(ge=0)
-    background: int = Field(ge=0)
+    paid: _MibOrNone
+    sub: _MibOrNone
+    free: _MibOrNone
+    background: _MibOrNone
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -39,12 +46,12 @@ class ForeignSection(Section):
     """A tenant of the simulated device that holds no lease: what it wants, and when."""
 
     name: str = Field(min_length=1, max_length=64)
-    at_s: float = Field(default=0.0, ge=0)
+    at_s: float = Field(default=0.0, ge=0, le=_MOST_S)
     """When it comes, counted from the broker's start."""
-    mib: PositiveInt
+    mib: _Mib
     """It takes what is free up to this much. Entries of one name add up."""
-    for_s: float | None = Field(default=None, gt=0)
-    until_s: float | None = Field(default=None, gt=0)
+    for_s: _Seconds | None = None
+    until_s: _Seconds | None = None
     """When it goes, in one of two ways; without either it stays."""
 
     @model_validator(mode="after")
@@ -68,26 +75,26 @@ class BrokerConfig(Section):
 
     device: Literal["auto", "cpu", "nvml", "simulated"] = "auto"
     """auto: the cards, where the NVIDIA driver answers with at least one, else cpu."""
-    capacity_mib: PositiveInt | None = None
+    capacity_mib: _Mib | None = None
     """cpu: lend at most this much of the host's memory. simulated: required."""
     floor_mib: FloorSection | None = None
     """Default on a card 256/512/768/1024 from paid to background; on cpu and simulated the least
     of that and 1/128, 2/128, 3/128, 4/128 of the capacity."""
-    reserve_mib: int | None = Field(default=None, ge=0)
+    reserve_mib: _MibOrNone | None = None
     """Lent to nobody. Default 0; on cpu without capacity_mib an eighth of the memory."""
-    reserves: Mapping[TenantName, PositiveInt] = Field(default={}, max_length=64)
+    reserves: Mapping[TenantName, _Mib] = Field(default={}, max_length=64)
     """MiB by tenant: what programs that hold no lease will yet grow by, beyond what they hold
     already. Lent to nobody, on every device."""
     foreign: Sequence[ForeignSection] = Field(default=(), max_length=64)
     """simulated: tenants that take memory and give it back on a script."""
-    lease_ttl_s: float = Field(default=30.0, gt=0)
-    max_lease_ttl_s: float = Field(default=600.0, gt=0)
+    lease_ttl_s: Annotated[float, Field(ge=0.2, le=_MOST_S)] = 30.0
+    max_lease_ttl_s: _Seconds = 600.0
     max_leases: PositiveInt = 4096
     default_tier: Literal["paid", "sub", "free", "background"] = "free"
     """Of an AcquireLease that states none."""
-    read_deadline_s: float = Field(default=2.0, gt=0)
+    read_deadline_s: _Seconds = 2.0
     """A driver silent for this long counts as unreachable."""
-    warm_floor_mib: int | None = Field(default=None, ge=0)
+    warm_floor_mib: _MibOrNone | None = None
     """Warming the page cache stops below this much available memory; default an eighth."""
 
     @model_validator(mode="after")

@@ -7,7 +7,11 @@ from pydantic import Field
 
 from chassis.config import Section
 
-_Seconds = Annotated[float, Field(gt=0)]
+_MOST_S = 2_592_000
+"""Thirty days; in milliseconds they fit the wire's 32 bits."""
+_Seconds = Annotated[float, Field(gt=0, le=_MOST_S)]
+_SecondsOrNone = Annotated[float, Field(ge=0, le=_MOST_S)]
+_Weight = Annotated[float, Field(ge=0.000_001, le=1_000_000)]
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _TierName = Literal["paid", "sub", "free", "background"]
 
@@ -28,8 +32,8 @@ class LaneConfig(Section):
 class FairnessConfig(Section):
     """How clients share what is scarce."""
 
-    default_weight: Annotated[float, Field(gt=0)] = 1.0
-    weights: Mapping[str, Annotated[float, Field(gt=0)]] = {}
+    default_weight: _Weight = 1.0
+    weights: Mapping[str, _Weight] = {}
     """By fairness key: one of weight 2 gets twice the running time of one of weight 1."""
     pending_per_key: _Count = 1_000
     """Requests of one key that may wait for one model."""
@@ -44,11 +48,11 @@ class FairnessConfig(Section):
 class ModelRuleConfig(Section):
     """What is configured about the residency of one model."""
 
-    eviction_cost: Annotated[float, Field(ge=0)] = 1.0
+    eviction_cost: Annotated[float, Field(ge=0, le=1_000_000)] = 1.0
     """Multiplies what its eviction weighs; 0: it goes first."""
     pinned: bool = False
     """Never evicted to make room; may be unloaded by hand."""
-    idle_ttl_s: Annotated[float, Field(ge=0)] = 0.0
+    idle_ttl_s: _SecondsOrNone = 0.0
     """Unloaded when unused for this long; 0: it stays until its memory is wanted."""
 
 
@@ -77,12 +81,12 @@ class SchedulerConfig(Section):
     residency: ResidencyConfig = ResidencyConfig()
     max_swap_delay_s: _Seconds = 15.0
     """How long requests for resident models may delay one that needs another model."""
-    linger_s: Annotated[float, Field(ge=0)] = 10.0
+    linger_s: _SecondsOrNone = 10.0
     """How long an idle model that was just used, and whose requests come close after each other, is
     kept from a request of its tier or below that needs its memory."""
     drain_s: _Seconds = 60.0
     """Running work of a model that has to leave may take this long before it is ended."""
-    background_quiet_s: Annotated[float, Field(ge=0)] = 60.0
+    background_quiet_s: _SecondsOrNone = 60.0
     """A background request evicts nothing that was used within this time."""
     memory_back_s: _Seconds = 30.0
     """The device may take this long to show as free what models that left held."""

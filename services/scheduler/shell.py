@@ -18,9 +18,7 @@ from cohabit.models.v1 import models_pb2
 from services.scheduler.clients import (
     Broker,
     Changed,
-    Engines,
     Everything,
-    Granted,
     PermitMoved,
     Removed,
     Report,
@@ -47,11 +45,12 @@ from services.scheduler.core.values import (
     Tier,
 )
 from services.scheduler.moves import Moves
+from services.scheduler.questions import Questions
+from services.scheduler.told import Told
 
 _SIGN_OF_LIFE_S = 5.0
 _MAILBOX = 64
 _HOLDS = 64
-_WORD_ON_ITS_WAY_S = 0.01
 _NEVER_MS = 1 << 62
 
 Notice = Queued | Loading | Grant | Refuse
@@ -66,10 +65,9 @@ class SchedulerShell:
     def __init__(self, core: SchedulerCore, broker: Broker, workers: Iterable[Worker]) -> None:
         self.core = core
         self._broker = broker
-        self._engines = Engines()
-        self._workers = {worker.name: worker for worker in workers}
-        self._moves = Moves(broker, self._worker_of, self._spawn)
-        self._models: dict[str, dict[str, models_pb2.Model]] = {}
+        self.told = Told(workers)
+        self._questions = Questions(core, broker, self.told, self._perform)
+        self._moves = Moves(broker, self.told.worker_of, self._spawn)
         self._waiters: dict[str, asyncio.Queue[Notice]] = {}
         self._holders: dict[HoldKey, set[asyncio.Queue[HoldChanged]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,13 +76,13 @@ class SchedulerShell:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = _NEVER_MS
         self._reported: set[str] = set()
-        self.lost: set[str] = set(self._workers)
+        self.lost: set[str] = set(self.told.workers)
         self.ready = asyncio.Event()
         """Every model service has reported."""
 
     def start(self, reconcile_s: float) -> None:
         """Begin to watch the model services; grant nothing before they have reported."""
-        for worker in self._workers.values():
+        for worker in self.told.workers.values():
             self._spawn(self._watch(worker))
         self._spawn(self._reconcile_after(reconcile_s))
         self._spawn(self._show_life())
@@ -95,8 +93,8 @@ class SchedulerShell:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._broker.close()
-        await self._engines.close()
-        for worker in self._workers.values():
+        await self._questions.close()
+        for worker in self.told.workers.values():
             await worker.close()
 
     # -- what servicers call -----------------------------------------------------------------
@@ -115,18 +113,11 @@ class SchedulerShell:
 
     def models(self) -> list[models_pb2.Model]:
         """The models of every service that answers, ordered by key."""
-        answering = [models for name, models in self._models.items() if name not in self.lost]
-        merged = {key: model for models in answering for key, model in models.items()}
-        return [merged[key] for key in sorted(merged)]
-
-    def hosts(self) -> dict[str, str]:
-        """Every model with the service that hosts it, ordered by key."""
-        found = {key: name for name, models in self._models.items() for key in models}
-        return dict(sorted(found.items()))
+        return self.told.models(self.lost)
 
     async def unload(self, key: str, drain_ms: int, *, force: bool) -> None:
         """Unload a model because somebody says so. Raises Fault."""
-        worker = self._worker_of(key)
+        worker = self.told.worker_of(key)
         if worker is None:
             raise Fault(Reason.MODEL_NOT_FOUND, f"There is no model '{key}'.")
         if running := self.core.unload_asked(key, force=force):
@@ -193,11 +184,11 @@ class SchedulerShell:
     def _work_for(self, effect: Outside) -> Coroutine[Any, Any, None]:  # noqa: PLR0911
         match effect:
             case AskEngine():
-                return self._ask_engine(effect)
+                return self._questions.engine(effect)
             case AskLease():
-                return self._ask_lease(effect)
+                return self._questions.lease(effect)
             case AskTransient():
-                return self._ask_transient(effect)
+                return self._questions.transient(effect)
             case ReturnLease():
                 return self._moves.return_lease(effect.lease_id)
             case StartLoad():
@@ -222,71 +213,6 @@ class SchedulerShell:
         if mailbox.full():
             mailbox.get_nowait()
         mailbox.put_nowait(notice)
-
-    async def _ask_engine(self, ask: AskEngine) -> None:
-        failures = 0
-        if not ask.only_if_not_started:
-            # Most callers close when their answer has ended: the engine's own word is on its way.
-            await asyncio.sleep(_WORD_ON_ITS_WAY_S)
-        while ask.permit_id in self.core.permits:
-            try:
-                runs = await self._engines.revoke(
-                    ask.address, ask.permit_id, only_if_not_started=ask.only_if_not_started
-                )
-            except Fault as fault:
-                failures += 1
-                log.get().warning("engine does not say", permit=ask.permit_id, reason=fault.reason)
-                await asyncio.sleep(RECONNECT.delay_s(failures))
-                continue
-            if runs:
-                self._perform(self.core.permit_runs(ask.permit_id))
-            else:
-                self._perform(self.core.permit_over(steady_ms(), ask.permit_id))
-            return
-
-    async def _ask_lease(self, ask: AskLease) -> None:
-        holder = self._holder_of(ask.model)
-        try:
-            answer = await self._broker.acquire(holder, ask.resident_mib, ask.tier, ask.leave_mib)
-        except Fault as fault:
-            log.get().warning("no answer about a lease", model=ask.model, reason=fault.reason.value)
-            self._perform(self.core.lease_unanswered(steady_ms(), ask.model))
-            return
-        if isinstance(answer, Granted):
-            self._perform(self.core.lease_granted(steady_ms(), ask.model, answer.lease_id))
-            return
-        log.get().info("lease denied", model=ask.model, why=answer.detail)
-        self._perform(
-            self.core.lease_denied(
-                steady_ms(), ask.model, answer.never, answer.detail, answer.headroom_mib
-            )
-        )
-
-    async def _ask_transient(self, ask: AskTransient) -> None:
-        name, holder = ask.permit_id, self._holder_of(ask.model)
-        model = self.core.models.get(ask.model)
-        beside_mib = model.facts.resident_mib if model is not None else 0
-        try:
-            answer = await self._broker.acquire_transient(holder, ask, beside_mib)
-        except Fault as fault:
-            log.get().warning("no answer about a lease", model=ask.model, reason=fault.reason.value)
-            self._perform(self.core.transient_unanswered(steady_ms(), name))
-            return
-        if isinstance(answer, Granted):
-            self._perform(
-                self.core.transient_granted(steady_ms(), name, answer.lease_id, answer.mib)
-            )
-            return
-        log.get().info("transient lease denied", model=ask.model, why=answer.detail)
-        self._perform(
-            self.core.transient_denied(
-                steady_ms(), name, answer.never, answer.detail, answer.headroom_mib
-            )
-        )
-
-    def _holder_of(self, model: str) -> str:
-        worker = self._worker_of(model)
-        return f"{worker.name if worker else 'scheduler'}/{model}"
 
     async def _load(self, start: StartLoad) -> None:
         failed = await self._moves.load(start)
@@ -314,45 +240,34 @@ class SchedulerShell:
             except Fault as fault:
                 log.get().info("worker lost", worker=worker.name, reason=fault.reason.value)
             self.lost.add(worker.name)
-            self._perform(self.core.worker_lost(steady_ms(), self._models.get(worker.name, ())))
+            self._perform(self.core.worker_lost(steady_ms(), self.told.of(worker.name)))
             failures += 1
             await asyncio.sleep(RECONNECT.delay_s(failures))
 
-    def _take(self, worker: str, report: Report) -> None:
-        now, models = steady_ms(), self._models.setdefault(worker, {})
-        self._sign(worker, report)
+    def _take(self, worker: str, told: Report) -> None:
+        now, known = steady_ms(), set(self.told.of(worker))
+        report = self.told.own(worker, told)
+        if report is None:
+            return
+        self.told.take(worker, report)
         match report:
             case Everything():
-                known = set(models)
-                models.clear()
-                models.update({m.key: m for m in report.models})
-                facts = [facts_of(m) for m in report.models]
+                facts = [facts_of(model) for model in report.models]
                 self._perform(self.core.snapshot(now, facts, report.running, known))
                 self.lost.discard(worker)
                 self._has_reported(worker)
             case Changed():
-                models[report.model.key] = report.model
                 self._perform(self.core.model_changed(now, facts_of(report.model)))
             case Removed():
-                models.pop(report.key, None)
                 self._perform(self.core.model_removed(now, report.key))
-            case PermitMoved(permit_id, model, instance_id, started):
-                _note_permit(models.get(model), permit_id, instance_id, started=started)
-                if started:
-                    self._perform(self.core.permit_started(now, permit_id, model, instance_id))
-                else:
-                    self._perform(self.core.permit_over(now, permit_id))
-
-    @staticmethod
-    def _sign(worker: str, report: Report) -> None:
-        """Write into reported models which service hosts them: their own report does not say."""
-        told = report.models if isinstance(report, Everything) else ()
-        for model in (report.model,) if isinstance(report, Changed) else told:
-            model.service = worker
+            case PermitMoved(permit_id, model, instance_id, True):
+                self._perform(self.core.permit_started(now, permit_id, model, instance_id))
+            case PermitMoved(permit_id):
+                self._perform(self.core.permit_over(now, permit_id))
 
     def _has_reported(self, worker: str) -> None:
         self._reported.add(worker)
-        if not self.core.catalogued and self._reported >= set(self._workers):
+        if not self.core.catalogued and self._reported >= set(self.told.workers):
             self._perform(self.core.catalogue_complete(steady_ms()))
             self.ready.set()
 
@@ -380,12 +295,6 @@ class SchedulerShell:
         self._alarm, self._alarm_ms = None, _NEVER_MS
         self._perform(self.core.tick(steady_ms()))
 
-    def _worker_of(self, key: str) -> Worker | None:
-        for name, models in self._models.items():
-            if key in models:
-                return self._workers[name]
-        return None
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -398,16 +307,3 @@ class SchedulerShell:
         # A scheduler that has lost a part of itself is worse than one that starts anew.
         log.get().error("bug", exc_info=task.exception())
         os._exit(70)
-
-
-def _note_permit(
-    model: models_pb2.Model | None, permit_id: str, instance_id: str, *, started: bool
-) -> None:
-    """Keep the reported model true between its own reports."""
-    for instance in model.instances if model is not None else ():
-        if instance.instance_id != instance_id:
-            continue
-        if started and permit_id not in instance.running_permit_ids:
-            instance.running_permit_ids.append(permit_id)
-        elif not started and permit_id in instance.running_permit_ids:
-            instance.running_permit_ids.remove(permit_id)

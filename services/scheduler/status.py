@@ -138,7 +138,7 @@ def _models(
         lines.setdefault(waiter.model, Counter())[tier, waiter.client.key] += 1
     return [
         _model(core, core.models[key], lines.get(key, Counter()), ranks.get(key, (0, 0.0)), service)
-        for key, service in shell.hosts().items()
+        for key, service in shell.told.hosts().items()
         if key in core.models
     ]
 

@@ -88,7 +88,7 @@ class SimulatedEngine:
             yield 1.0
         finally:
             del self._transient[name]
-            self._card.free(name)
+            self._free(name)
 
     async def generate(
         self, prompt_tokens: int, plan: Plan
@@ -112,13 +112,19 @@ class SimulatedEngine:
         try:
             self._card.allocate(name, mib)
         except OutOfMemory as error:
-            _abort(str(error))
+            _abort("out of memory", str(error))
         except CardError as error:
             raise Fault(Reason.MODEL_FAILED, str(error)) from None
 
+    def _free(self, name: str) -> None:
+        try:
+            self._card.free(name)
+        except CardError as error:
+            _abort("memory cannot be given back", str(error))  # the end of the process does it
 
-def _abort(why: str) -> NoReturn:
+
+def _abort(what: str, why: str) -> NoReturn:
     """End the way native code ends for which a card has no memory."""
-    log.get().critical("out of memory", why=why)
+    log.get().critical(what, why=why)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # there is nothing to learn from a dump
     os.abort()

@@ -1,6 +1,7 @@
 """The scheduler before callers who are careless and model services that tell nonsense."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from pydantic import ValidationError
 
 from chassis.channel import open_channel
 from chassis.errors import Reason
@@ -19,6 +21,7 @@ from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
+from hosting.leases import LeaseBook
 from services.broker.config import BrokerConfig
 from services.broker.device_simulated import SimulatedDevice
 from services.broker.journal import Journal
@@ -26,13 +29,14 @@ from services.broker.servicer import BrokerServicer
 from services.broker.shell import Shell
 from services.broker.warming import Warmer
 from services.scheduler import status
-from services.scheduler.clients import Broker, Worker
+from services.scheduler.clients import Broker, Changed, Everything, Removed, Report, Worker
 from services.scheduler.config import SchedulerConfig
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.core.settings import Settings
 from services.scheduler.servicer import SchedulerServicer
 from services.scheduler.settings import lane_table
 from services.scheduler.shell import SchedulerShell
+from services.scheduler.told import Told
 
 if TYPE_CHECKING:
     Stub = rpc.SchedulerServiceAsyncStub
@@ -71,9 +75,13 @@ class Teller(models_pb2_grpc.ModelServiceServicer):
 
 
 def model(
-    key: str, state: "models_pb2.ModelState.ValueType", resident_mib: int, **of_instance: Any
+    key: str,
+    state: "models_pb2.ModelState.ValueType",
+    resident_mib: int,
+    service: str = "",
+    **of_instance: Any,
 ) -> models_pb2.Model:
-    told = models_pb2.Model(key=key, lane="chat", state=state, max_instances=1)
+    told = models_pb2.Model(key=key, lane="chat", state=state, max_instances=1, service=service)
     told.footprint.resident_mib = resident_mib
     if state == models_pb2.MODEL_STATE_READY:
         told.instances.add(
@@ -175,6 +183,30 @@ async def test_a_load_that_took_for_ever_leaves_the_status_readable(tmp_path: Pa
         assert 0 < told[0].reload_ms < BEYOND_ALL
 
 
+async def test_a_model_of_two_services_is_that_of_the_first() -> None:
+    """The other's telling that it has it, changed it or has it no more changes nothing."""
+    own = model("m", READY, 10)
+    first, second = Worker("first", "unix:/nowhere/1"), Worker("second", "unix:/nowhere/2")
+    told = Told([first, second])
+
+    def tell(worker: str, report: Report) -> bool:
+        if (counts := told.own(worker, report)) is not None:
+            told.take(worker, counts)
+        return counts is not None
+
+    assert tell("first", Everything((own,), {}))
+    assert tell("second", Everything((model("m", COLD, 99), model("n", COLD, 1)), {}))
+    assert not tell("second", Changed(model("m", COLD, 99)))
+    assert not tell("second", Removed("m"))
+    assert told.hosts() == {"m": "first", "n": "second"}
+    assert told.models(silent=()) == [own, model("n", COLD, 1, service="second")]
+    assert tell("first", Removed("m"))
+    assert tell("second", Changed(model("m", COLD, 99)))
+    assert told.worker_of("m") is second
+    await first.close()
+    await second.close()
+
+
 async def test_two_hundred_watchers_cost_as_much_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,3 +233,54 @@ async def test_two_hundred_watchers_cost_as_much_as_one(
         for watch in watches:
             watch.cancel()
         run.cancel()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"max_swap_delay_s": math.inf},
+        {"use_within_s": 1e300},
+        {"background_quiet_s": math.inf},
+        {"fairness": {"weights": {"k": math.inf}}},
+        {"fairness": {"weights": {"k": 1e-308}}},
+        {"residency": {"models": {"m": {"eviction_cost": math.inf}}}},
+    ],
+)
+def test_the_scheduler_is_not_told_what_it_could_not_count_with(said: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"finite|less than|greater than"):
+        SchedulerConfig.model_validate(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"capacity_mib": 2**70},
+        {"lease_ttl_s": 1e-9},
+        {"lease_ttl_s": math.inf},
+        {"foreign": [{"name": "game", "mib": 1, "at_s": math.inf}]},
+    ],
+)
+def test_the_broker_is_not_told_what_it_could_not_count_with(said: dict[str, Any]) -> None:
+    whole = {"device": "simulated", "capacity_mib": 1} | said
+    with pytest.raises(ValidationError, match=r"finite|less than|greater than"):
+        BrokerConfig.model_validate(whole)
+
+
+async def test_a_short_lease_is_renewed_before_it_ends(tmp_path: Path) -> None:
+    """Whatever the broker is told of how long leases last, who holds one keeps it."""
+    wish = broker_pb2.AcquireLeaseRequest(
+        holder="toy/m", kind=broker_pb2.LEASE_KIND_RESIDENT, preferred_mib=100, ttl_ms=400
+    )
+    async with scheduler(tmp_path), open_channel(f"unix:{tmp_path}/b.sock") as channel:
+        broker: broker_pb2_grpc.BrokerServiceAsyncStub = broker_pb2_grpc.BrokerServiceStub(channel)
+        lease = (await broker.AcquireLease(wish, timeout=10)).lease
+        book = LeaseBook(f"unix:{tmp_path}/b.sock", "toy")
+        lost: list[broker_pb2.Lease] = []
+        keeping = asyncio.create_task(book.keep(lease, lambda: 100, lost.append, asyncio.Event()))
+        async with asyncio.timeout(10):
+            while lease.renewed_unix_ms < lease.granted_unix_ms + 3 * 400:
+                (lease,) = (await broker.ListLeases(broker_pb2.ListLeasesRequest())).leases
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await book.close()
+        assert not lost

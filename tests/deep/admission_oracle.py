@@ -222,9 +222,12 @@ class Judge(Events):
         firsts = self._possible_firsts(tier, stand)
         doubtful = any(self._eligible(w) == MAYBE for w in firsts)
         lacking = [w for w in firsts if not self._starts_surely(w)]
+        before = self.frozen.get(tier, set())
         if not lacking and not doubtful:
             raise self.broken(f"nothing stops {[w.name for w in firsts]}, but they wait")
-        self.frozen[tier] = {w.name for w in lacking} | ({None} if doubtful else set())
+        self.frozen[tier] = {w.name for w in lacking}
+        if doubtful:  # whose memory may be lacking for a moment stays frozen, if it was
+            self.frozen[tier] |= {None} | (before & {w.name for w in stand})
         return True
 
     def _thaw(self, tier: Tier, stand: list[Waiter]) -> None:

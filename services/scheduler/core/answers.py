@@ -95,7 +95,7 @@ class Answers:
         model.starting, model.load_began_ms, model.vacated_ms = True, now_ms, 0
         model.denials, books.lent_ms = 0, now_ms
         if model.facts.state is not State.READY:
-            model.pinned_by = first.name  # 0e
+            model.pinned_by, model.pin_inherited = first.name, False  # 0e
         self._leaving.drop(model)
         out.append(StartLoad(key, lease_id))
 

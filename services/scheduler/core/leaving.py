@@ -50,6 +50,14 @@ class Leaving:
         models = (self._books.models.get(key) for key in need.victims)
         return [model for model in models if model is not None and model.resident]
 
+    def somebody_works(self, model: Model) -> bool:
+        """Something of ours holds memory that it may give back without being asked: it runs, it
+        leaves, or its own waiter comes first; for itself a model does not hold any."""
+        others = (m for m in self._books.models.values() if m.resident and m is not model)
+        return model.running > 0 or any(
+            m.running or m.loading or m.leaving or m.pinned_by for m in others
+        )
+
     def for_model(self, model: Model) -> bool:
         """Somebody is on the way out for it."""
         victims = self.still_here(model.need) if model.need is not None else ()
@@ -78,8 +86,8 @@ class Leaving:
         waiter = self._books.room.get(model.pinned_by)
         if waiter is None or self._books.holds.closed(waiter.gate):
             return True
-        if waiter.rank == Tier.BACKGROUND and need.rank > Tier.BACKGROUND:
-            return True  # 0d
+        if need.rank > waiter.rank and (model.pin_inherited or waiter.rank == Tier.BACKGROUND):
+            return True  # 0d, and who it was loaded for has gone
         return self._thirst_of(model, need) > 0
 
     def _would_take(self, victim: Model, need: Need, before: Order | None) -> bool:

@@ -40,7 +40,7 @@ class Residency:
         claims = self._books.claims = []
         promised_mib, pressing = 0, 0
         for model, first in self._wanted(now_ms):
-            need = model.need
+            need = self._need_of(now_ms, model, first)
             claim_mib = self._leaving.settle(now_ms, model, need, out) if need is not None else 0
             if need is not None and claim_mib:
                 claims.append((-need.rank, need.order, claim_mib))
@@ -58,6 +58,14 @@ class Residency:
                 return
             else:
                 promised_mib += claim_mib
+
+    def _need_of(self, now_ms: int, model: Model, first: Waiter) -> Need | None:
+        """What others are to leave for; nothing, if the waiter is gone that they were to go for."""
+        need = model.need
+        if need is not None and (-need.rank, need.order) < (-first.rank, first.order):
+            self._leaving.drop(model)
+            model.ask_again_ms = min(model.ask_again_ms, now_ms)
+        return model.need
 
     def _ask(
         self,
@@ -219,8 +227,8 @@ class Residency:
     def _give_up_waiting(self, now_ms: int, model: Model, out: list[Effect]) -> None:
         """3: nobody else can leave, and the device has not shown what the others gave back."""
         within_ms = self._books.settings.memory_back_ms
-        if model.vacated_ms < self._books.lent_ms:
-            model.vacated_ms = 0  # it was there, and somebody else has it
+        if model.vacated_ms <= self._books.lent_ms or self._leaving.somebody_works(model):
+            model.vacated_ms = 0  # it was there, and somebody else has it; or more comes yet
         elif now_ms >= model.vacated_ms + within_ms:
             self._leaving.drop(model)
             model.vacated_ms = 0

@@ -69,7 +69,7 @@ class Roster:
             model.last_used_ms = now_ms
             self._look_when_unused(now_ms, model)
             if not model.pinned_by and (first := books.room.first(model.key)) is not None:
-                model.pinned_by = first.name  # 0e: those it was loaded for may have gone
+                model.pinned_by, model.pin_inherited = first.name, True  # 0e
         if state in _HOLDS_NOTHING:
             books.freed_ms = now_ms
             books.memory_may_be_back()

@@ -19,7 +19,8 @@ decision, by these rules. The code cites their numbers.
         within `background_quiet_ms`, and its load is given up for a higher tier.
     0e. A model loaded for a waiter is pinned until that waiter is granted or gone. The pin yields
         where both would wait for ever: to a higher tier than background if it is for background,
-        if the waiter's lane is held, or if it lacks memory that a more urgent one wants too.
+        if the waiter's lane is held, or if it lacks memory that a more urgent one wants too. Who
+        inherits it, because the one it was loaded for has gone, keeps it from no higher tier.
     0f. A call on behalf of a permit holder runs under its parent's permits and waits for none; it
         stands above all tiers, and no hold of a lane that it is for keeps it. It sends no model
         away that it is for. What is over has no calls made on its behalf.

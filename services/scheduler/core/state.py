@@ -138,6 +138,8 @@ class Model:
     load_began_ms: int = 0
     pinned_by: str = ""
     """The waiter that it was loaded for, as long as that one waits."""
+    pin_inherited: bool = False
+    """That one was not who it was loaded for, who has gone."""
     leaving: bool = False
     """It is being unloaded, and the unload has not ended."""
     given_up: bool = False

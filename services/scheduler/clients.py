@@ -1,13 +1,13 @@
 """Calls of the scheduler to broker, model services and engines, in domain terms."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 import grpc
 
 from chassis.channel import open_channel
+from chassis.channels import Channels
 from chassis.errors import Fault, Reason
 from chassis.status import fault_of
 from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
@@ -18,7 +18,7 @@ from services.scheduler.core.values import AskTransient, InstanceFacts, ModelFac
 _TIMEOUT_S = 5.0
 _SILENCE_S = 20.0
 """A watch that says nothing for this long is dead; the contract promises one event in 10 s."""
-_MOST_ENGINES = 64
+_IDLE_ENGINES = 64
 _MOST_MIB = 1 << 40
 """The broker's bound. A service may report anything, and sums must stay within the wire's bits."""
 _MOST_LOAD_MS = 86_400_000
@@ -217,16 +217,16 @@ class Worker:
 
 
 class Engines:
-    """Channels to engines, by address; the least recently used are closed."""
+    """Calls to engines, by address."""
 
     def __init__(self) -> None:
-        self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
+        self._channels: Channels[models_pb2_grpc.EngineServiceAsyncStub] = Channels(
+            _IDLE_ENGINES, models_pb2_grpc.EngineServiceStub
+        )
 
     async def close(self) -> None:
         """Close every channel."""
-        while self._channels:
-            _, channel = self._channels.popitem()
-            await channel.close()
+        await self._channels.close()
 
     async def revoke(self, address: str, permit_id: str, *, only_if_not_started: bool) -> bool:
         """Make a permit worthless. True: its work runs on (`only_if_not_started`).
@@ -234,28 +234,17 @@ class Engines:
         Nobody listens on an engine's socket any more: it has ended, and its work with it. Over
         TCP the same may be the network; then the model service will say. Raises Fault.
         """
-        stub: models_pb2_grpc.EngineServiceAsyncStub = models_pb2_grpc.EngineServiceStub(
-            await self._channel(address)
-        )
         request = models_pb2.RevokePermitRequest(
             permit_id=permit_id, only_if_not_started=only_if_not_started
         )
         try:
-            return (await stub.RevokePermit(request, timeout=_TIMEOUT_S)).running
+            async with self._channels.to(address) as stub:
+                return (await stub.RevokePermit(request, timeout=_TIMEOUT_S)).running
         except grpc.aio.AioRpcError as error:
             fault = fault_of(error, "engine")
             if error.code() is grpc.StatusCode.UNAVAILABLE and address.startswith("unix:"):
                 return False
             raise fault from None
-
-    async def _channel(self, address: str) -> grpc.aio.Channel:
-        if address not in self._channels:
-            self._channels[address] = open_channel(address)
-            if len(self._channels) > _MOST_ENGINES:
-                _, oldest = self._channels.popitem(last=False)
-                await oldest.close()
-        self._channels.move_to_end(address)
-        return self._channels[address]
 
 
 def facts_of(model: models_pb2.Model) -> ModelFacts:

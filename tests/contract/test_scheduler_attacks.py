@@ -29,7 +29,15 @@ from services.broker.servicer import BrokerServicer
 from services.broker.shell import Shell
 from services.broker.warming import Warmer
 from services.scheduler import status
-from services.scheduler.clients import Broker, Changed, Everything, Removed, Report, Worker
+from services.scheduler.clients import (
+    Broker,
+    Changed,
+    Engines,
+    Everything,
+    Removed,
+    Report,
+    Worker,
+)
 from services.scheduler.config import SchedulerConfig
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.core.settings import Settings
@@ -205,6 +213,46 @@ async def test_a_model_of_two_services_is_that_of_the_first() -> None:
     assert told.worker_of("m") is second
     await first.close()
     await second.close()
+
+
+async def test_an_engine_that_does_not_answer_is_not_forgotten_for_many_others(
+    tmp_path: Path,
+) -> None:
+    """However many engines are spoken to meanwhile, who asks one hears from it in the end."""
+    answer = asyncio.Event()
+
+    class Slow(models_pb2_grpc.EngineServiceServicer):
+        async def RevokePermit(
+            self, request: models_pb2.RevokePermitRequest, context: Any
+        ) -> models_pb2.RevokePermitResponse:
+            await answer.wait()
+            return models_pb2.RevokePermitResponse(running=True)
+
+        async def WatchEngine(
+            self, request: models_pb2.WatchEngineRequest, context: Any
+        ) -> AsyncIterator[models_pb2.WatchEngineResponse]:
+            yield models_pb2.WatchEngineResponse()
+
+        async def DrainEngine(
+            self, request: models_pb2.DrainEngineRequest, context: Any
+        ) -> models_pb2.DrainEngineResponse:
+            return models_pb2.DrainEngineResponse()
+
+    server = Server([service_name(models_pb2, "EngineService")], drain_s=0.1)
+    models_pb2_grpc.add_EngineServiceServicer_to_server(Slow(), server.grpc)
+    target = await server.start(f"unix:{tmp_path}/e.sock")
+    engines = Engines()
+
+    async def ask(address: str) -> bool:
+        return await engines.revoke(address, "p", only_if_not_started=True)
+
+    slow = asyncio.create_task(ask(target))
+    gone = [ask(f"unix:{tmp_path}/{number}.sock") for number in range(200)]
+    assert not any(await asyncio.gather(*gone))  # nobody listens there: they have ended
+    answer.set()
+    assert await slow
+    await engines.close()
+    await server.stop()
 
 
 async def test_two_hundred_watchers_cost_as_much_as_one(

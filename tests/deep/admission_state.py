@@ -236,6 +236,8 @@ class Followed:
             if known is None or (known.ready and not known.asked and not known.starting):
                 continue
             coming = known.asked or known.starting or known.facts.state is State.LOADING
+            # One that leaves as soon as it is READY does not come by what was asked for it before.
+            coming = coming and known.facts.state is not State.READY
             above = [w for w in self.waiters if w.model == key and w.tier > tier and w.plain]
             above = [w for w in above if w.asking_ms is None or not (surely or known.ready)]
             first = min(above, key=lambda w: (-w.tier, w.order), default=None)
@@ -243,7 +245,7 @@ class Followed:
                 continue
             if not surely:
                 kept.append((key, max(w.cost for w in above)))
-            elif coming and not known.ready and known.reachable and not self._held_up(first):
+            elif coming and known.reachable and not self._held_up(first):
                 kept.append((key, first.cost))
         return kept
 

@@ -252,6 +252,8 @@ class AdmissionWorld(Stage):
         if not blocking:
             self.leaving.add(key)
         self._compare()
+        # What follows from it is decided with the next event.
+        self.tell("tick", lambda: self.core.tick(self.now), self.judge.tick)
 
     def end_unload(self, key: str) -> None:
         self.leaving.discard(key)

@@ -55,6 +55,8 @@ class Card:
     engines: list[Engine] = field(default_factory=list)
     ledger: Ledger = field(default_factory=lambda: Ledger(1_000))
     journal: list[Entry] = field(default_factory=list)
+    spent: set[str] = field(default_factory=set)
+    """Leases of requests that are over: until they are returned nobody takes them up again."""
     excess_mib: int = 0
     """By how much foreign tenants have taken what was promised to ours."""
     count: int = 0
@@ -75,7 +77,7 @@ class Card:
         """What would be missing were every promise taken up this instant."""
         used = {engine.lease: engine.held_mib for engine in self.engines}
         used |= {lease: mib for engine in self.engines for lease, mib in engine.peaks.values()}
-        live = self.ledger.leases(now)
+        live = [x for x in self.ledger.leases(now) if x.lease_id not in self.spent]
         promised = sum(max(0, x.granted_mib - used.get(x.lease_id, 0)) for x in live)
         names = {x.lease_id for x in live}
         # What an engine still takes up after its lease ended is nobody's promise, and comes.

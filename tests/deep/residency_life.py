@@ -93,7 +93,8 @@ class Life(Rules):
     def _off_engine(self, name: str) -> None:
         self.started.pop(name, None)
         for engine in self.card.engines:
-            engine.peaks.pop(name, None)
+            if peak := engine.peaks.pop(name, None):
+                self.card.spent.add(peak[0])
 
     def answer_engine(self, name: str, *, only: bool) -> None:
         if only and name in self.started:

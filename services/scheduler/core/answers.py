@@ -134,6 +134,7 @@ class Answers:
         if model is None:
             return
         serves = model.facts.state is State.READY
+        self._books.changes += 1
         given_up, model.given_up, model.starting = model.given_up, False, False
         if given_up or not serves:
             model.leaving = False

@@ -38,6 +38,9 @@ class Books:
         """Headroom that is spoken for: by whose need (urgency, order), and how much."""
         self.lent_ms = 0
         """When the broker granted a lease last."""
+        self.changes = 0
+        """Counts what may let somebody leave who could not: a load has ended, a pin holds no more.
+        """
         self.freed_ms = -settings.memory_back_ms
         """When a model or a request gave memory back last."""
         self._refused: tuple[int, int, int] | None = None
@@ -56,7 +59,12 @@ class Books:
                 del self.loads[waiter.model]
         model = self.models.get(waiter.model)
         if model is not None and model.pinned_by == waiter.name:
-            model.pinned_by = ""
+            self.unpin(model)
+
+    def unpin(self, model: Model) -> None:
+        """Who it was loaded for is granted or gone (0e)."""
+        model.pinned_by = ""
+        self.changes += 1
 
     def rule(self, key: str) -> ModelRule:
         """What is configured about a model."""

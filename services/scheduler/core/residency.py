@@ -21,7 +21,7 @@ _SETTLE_MS = 2_000
 _PLAN_AGAIN_MS = 400
 """A plan whose models have yet to leave is made anew after this, …"""
 _NO_PLAN_AGAIN_MS = 250
-"""… and one that found nobody to leave after this."""
+"""… and one that found nobody to leave after this, if nothing has changed."""
 _MOST_NEEDS = 4
 """So many models at once have others leave for them: it is their turn first in any case."""
 _PLENTY_MIB = 1 << 40
@@ -192,6 +192,7 @@ class Residency:
         chosen = self._choosing.victims(now_ms, model, need, headroom_mib)
         self._leaving.drop(model)
         need.victims, need.planned_ms, need.headroom_mib = chosen, now_ms, headroom_mib
+        need.changes = self._books.changes
         if not chosen and self._never_beside(now_ms, model, first, need):
             why = f"it does not fit beside {' and '.join(need.spared)}, for which it would run"
             self._books.refuse(now_ms, out, first, Cause.NEVER_FITS, why)
@@ -248,7 +249,8 @@ class Residency:
             return False
         if not need.victims:
             soon = now_ms < need.planned_ms + _NO_PLAN_AGAIN_MS
-            return soon and headroom_mib == need.headroom_mib
+            same = headroom_mib == need.headroom_mib and need.changes == self._books.changes
+            return soon and same
         if now_ms >= need.planned_ms + _PLAN_AGAIN_MS:
             return False
         return len(self._leaving.still_here(need)) == len(need.victims)

@@ -65,6 +65,7 @@ class Roster:
 
     def _changed(self, now_ms: int, model: Model) -> None:
         books, state = self._books, model.facts.state
+        books.changes += 1
         if state is State.READY:
             model.last_used_ms = now_ms
             self._look_when_unused(now_ms, model)
@@ -104,6 +105,7 @@ class Roster:
         """Its unload has ended; its reports say how."""
         model.leaving = model.leaving and model.loading
         model.refresh()
+        self._books.changes += 1
         self._books.memory_may_be_back()
 
     def vacated(self, now_ms: int, permit: Permit) -> None:

@@ -104,7 +104,7 @@ class Scan:
         books.room.remove(waiter)
         model, lane, facts = books.models[waiter.model], waiter.lane, instance.facts
         if model.pinned_by == request.permit_id:
-            model.pinned_by = ""
+            books.unpin(model)
         model.note_use(now_ms)
         permit = Permit(request, waiter.model, waiter.runs_as, waiter.cost, lane, waiter.client)
         permit.granted_ms = now_ms

@@ -107,7 +107,9 @@ class Need:
     planned_ms: int = 0
     """When they were chosen, …"""
     headroom_mib: int = 0
-    """… and with how much to be had."""
+    """… with how much to be had, …"""
+    changes: int = 0
+    """… and at which count of the books' changes."""
     spared: tuple[str, ...] = ()
     """The models that the waiter's parent, and what that runs under, run on."""
 

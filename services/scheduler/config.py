@@ -81,7 +81,7 @@ class SchedulerConfig(Section):
     residency: ResidencyConfig = ResidencyConfig()
     max_swap_delay_s: _Seconds = 15.0
     """How long requests for resident models may delay one that needs another model."""
-    linger_s: _SecondsOrNone = 10.0
+    linger_s: _SecondsOrNone = 2.0
     """How long an idle model that was just used, and whose requests come close after each other, is
     kept from a request of its tier or below that needs its memory."""
     drain_s: _Seconds = 60.0

@@ -27,7 +27,7 @@ REQUESTS = 500
 DEADLINE_S = 120.0
 TIERS = ("paid", "sub", "free", "background")
 KEYS = ("ann", "bob", "cy", "dee", "")
-VISITOR_MIB, VISIT_S = 8192, 6.0
+VISITOR_MIB, VISIT_S = 8192, 15.0
 VISITOR = {"name": "game", "at_s": 8.0, "for_s": VISIT_S, "mib": VISITOR_MIB}
 
 READY, RESIDENT = models_pb2.MODEL_STATE_READY, broker_pb2.LEASE_KIND_RESIDENT

@@ -38,6 +38,7 @@ class Residency:
     def run(self, now_ms: int, out: list[Effect]) -> None:
         """Do what can be done for the models that are waited for and do not serve."""
         claims = self._books.claims = []
+        ahead: list[str] = []
         promised_mib, pressing = 0, 0
         for model, first in self._wanted(now_ms):
             need = self._need_of(now_ms, model, first)
@@ -49,7 +50,7 @@ class Residency:
             if first.rank == Tier.BACKGROUND and pressing:
                 return  # 0d: what it loaded would only be given up
             pressing += need is not None
-            if not self._may_ask(now_ms, model):
+            if not self._may_ask(now_ms, model) or not self._may_live_beside(model.key, ahead):
                 promised_mib += claim_mib  # 2e
             elif self._rules_forbid(model.key):
                 self._ask_later(now_ms, model, ASK_AGAIN_MS)
@@ -58,6 +59,8 @@ class Residency:
                 return
             else:
                 promised_mib += claim_mib
+            if claim_mib:
+                ahead.append(model.key)
 
     def _need_of(self, now_ms: int, model: Model, first: Waiter) -> Need | None:
         """What others are to leave for; nothing, if the waiter is gone that they were to go for."""
@@ -169,6 +172,11 @@ class Residency:
         models = self._books.models.values()
         residents = {m.key for m in models if m.resident or m.asking} | {key}
         return not rules.allows(residents)
+
+    def _may_live_beside(self, key: str, ahead: list[str]) -> bool:
+        """2e: it would not keep out those who are more urgent, and for whom others leave."""
+        rules = self._books.settings.sets
+        return rules is None or all(rules.allows({key, other}) for other in ahead)
 
     def _peak_beside(self, model: Model) -> int:
         """The largest peak that a request may add once the model is resident."""

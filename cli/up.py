@@ -5,12 +5,15 @@ itself is in `launcher`.
 """
 
 import asyncio
+import errno
 import json
 import shlex
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -50,7 +53,31 @@ def command(
     if pull_missing:
         pull_models(whole)
     with run_lock(whole.house.run_dir):
+        try:
+            check_free(whole.edge_url)
+        except ConfigError as error:
+            fail(error)
         raise typer.Exit(run(whole))
+
+
+def check_free(url: str) -> None:
+    """Raise ConfigError when another program listens where the edge is to.
+
+    Asked before anything starts: if that program is another house, its edge would answer for ours,
+    and this one would be called up.
+    """
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 0
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ConfigError(
+                    f"edge.listen: another program listens on {parts.netloc}; stop it, or set "
+                    "another port (a .local.yaml beside the configuration is a place for it)"
+                ) from None
 
 
 def pull_models(whole: house.Whole) -> None:

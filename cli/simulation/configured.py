@@ -55,8 +55,8 @@ def _card(document: config.Document, section: BrokerConfig) -> CardSpec:
     total_mib = section.capacity_mib
     if section.device != "simulated" or total_mib is None:
         raise config.ConfigError(
-            f"{document.path}: broker.device: expected simulated, with capacity_mib, for a "
-            f"simulation; got {section.device}"
+            f"{document.where(('broker', 'device'))}: broker.device: expected simulated, with "
+            f"capacity_mib, for a simulation; got {section.device}"
         )
     return CardSpec(
         total_mib=total_mib,

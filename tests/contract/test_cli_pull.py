@@ -355,7 +355,7 @@ def test_a_configured_model_goes_where_its_configuration_says(hub: Hub, tmp_path
     [
         (["bare"], "names no `source` in the configuration; add one, or put its file at /"),
         (["chatty", "--name", "x"], "leave --name out"),
-        (["unknown"], "unknown is not a file"),
+        (["unknown"], "unknown is no configured model (there are: chatty, bare)"),
     ],
 )
 def test_a_name_that_cannot_be_pulled_is_refused(

@@ -189,6 +189,8 @@ class Judge(Events):
         loads = {i.instance_id: self._load(waiter.model, i) for i in known.facts.instances}
         if loads[grant.instance_id] >= found[0].places:
             raise self.broken(f"{waiter.name} is granted on {grant.instance_id}: full")
+        if waiter.asking_ms is not None:
+            return  # its place was chosen then; instances may have come since
         doubt = sum(w.asking_ms is not None and w.model == waiter.model for w in self.waiters)
         mine = loads[grant.instance_id]
         for other in known.facts.instances:

@@ -180,11 +180,14 @@ class Rules:
             raise self.broken(f"{name} is granted on {key}, which is leaving")
         if not facts.instances or facts.instances[0].instance_id != grant.instance_id:
             raise self.broken(f"{name} is granted on an engine that is no more")
-        if len(self.busy(key)) > self.setup.places:
-            raise self.broken(f"{key} runs {self.busy(key)} on {self.setup.places} places")
+        permits = self.core.permits
+        here = [n for n in self.busy(key) if permits[n].instance_id == grant.instance_id]
+        if len(here) > self.setup.places:
+            raise self.broken(f"{key} runs {here} on {self.setup.places} places")
         if SIZES[key][1] and self.leases.get(grant.lease_id) != name:
             raise self.broken(f"{name} is granted without memory for its peak")
-        self._no_swap_delayed(request)
+        if not grant.lease_id:  # else it was chosen when its memory was asked for
+            self._no_swap_delayed(request)
         self.used_ms[key] = self.now
         self.tier_of[name] = self._tier(request)
         self.running[name] = grant
@@ -227,7 +230,7 @@ class Rules:
         later = request.arrived_ms > first.arrived_ms
         if mine < theirs or (mine == theirs and due and later):
             raise self.broken(
-                f"{request.permit_id} is granted on {request.model}, which is in the way of "
+                f"{request.permit_id} is chosen for {request.model}, which is in the way of "
                 f"{first.permit_id}"
             )
 

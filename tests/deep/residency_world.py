@@ -113,6 +113,7 @@ class ResidencyWorld(Life):
         name = ask.permit_id
         if name not in self.waiting:
             raise self.broken(f"memory is asked for {name}, which does not wait")
+        self._no_swap_delayed(self.waiting[name])
 
         def run() -> None:
             answer = self.card.ask(

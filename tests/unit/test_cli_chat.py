@@ -69,7 +69,10 @@ def test_a_house_that_is_down_comes_with_a_remedy() -> None:
 
 def test_the_first_model_is_the_default() -> None:
     listed = {"object": "list", "data": [{"id": "a"}, {"id": "b"}]}
-    assert chat.first_model(client(lambda _: httpx.Response(200, json=listed))) == "a"
+    lists = client(lambda _: httpx.Response(200, json=listed))
+    assert chat.first_model(lists) == "a"
+    assert chat.first_model(lists, "b") == "b"  # the first configured one that chats
+    assert chat.first_model(lists, "c") == "a"
     with pytest.raises(Refused, match="no model"):
         chat.first_model(client(lambda _: httpx.Response(200, json={"data": []})))
     with pytest.raises(Refused, match="check --url"):

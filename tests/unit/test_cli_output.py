@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import socket
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from chassis.config import ConfigError
 from cli import parts
 from cli.answers import Answers, as_json, plain
 from cli.chat import decode
@@ -22,7 +24,7 @@ from cli.house import load as load_whole
 from cli.main import app
 from cli.page import rendered
 from cli.tables import sections, show
-from cli.up import QUESTION, banner, complaint, curl, specs
+from cli.up import QUESTION, banner, check_free, complaint, curl, specs
 from cohabit.broker.v1 import broker_pb2
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2
@@ -137,6 +139,15 @@ def test_services_start_in_order_and_out_of_the_working_directory() -> None:
     assert [spec.name for spec in programs] == ["broker", "scheduler", "llm", "edge"]
     assert all(tuple(spec.argv[1:3]) == ("-P", "-m") for spec in programs)
     assert all(tuple(spec.argv[-2:]) == ("--config", "/c.yaml") for spec in programs)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=r"edge\.listen: another program listens on 127"):
+            check_free(url)
+    check_free(url)
+    check_free("http://localhost:0")
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,17 @@ class Scan:
                 self._take(now_ms, head, out)
 
     def newcomer(self, now_ms: int, waiter: Waiter, out: list[Effect]) -> None:
-        """`run`, when nothing else has changed: nobody else above `stopped_at` can be granted."""
+        """`run`, when nothing else has changed: nobody else above `stopped_at` can be granted,
+        unless the newcomer takes the last place, for which the head had been waiting too."""
         if not self._stands(waiter):
             return
         if waiter.cost > self._books.permits.free and waiter.cost:
             self._frozen[waiter.rank] = waiter
             self.stopped_at = waiter.rank
-        else:
-            self._take(now_ms, waiter, out)
+            return
+        self._take(now_ms, waiter, out)
+        if self.stopped_at and not self._books.models[waiter.model].open:
+            self.run(now_ms, out)
 
     def head(self, rank: int) -> Waiter | None:
         """Who of a rank stands in the scan and is next (0a, 0b); the frozen one, if there is."""

@@ -86,12 +86,14 @@ class SchedulerServicer(rpc.SchedulerServiceServicer):
         _check_model(request.model)
         tier = _tier(request.tier)
         wanted = Request(_permit_id(), request.model, tier, steady_ms(), load_only=True)
+        told = pb.LoadModelResponse(state=models_pb2.MODEL_STATE_COLD)
         with self._shell.admit(wanted) as mailbox:
             while True:
                 notice = await mailbox.get()
                 if isinstance(notice, Refuse):
                     raise _fault(notice)
-                yield _load_response(notice)
+                told = _load_response(notice) or told
+                yield told
                 if isinstance(notice, Grant):
                     return
 
@@ -273,9 +275,10 @@ def _fault(refusal: Refuse) -> Fault:
     )
 
 
-def _load_response(notice: Notice) -> pb.LoadModelResponse:
+def _load_response(notice: Notice) -> pb.LoadModelResponse | None:
+    """None: nothing new, but a sign of life."""
     if isinstance(notice, Grant):
         return pb.LoadModelResponse(state=models_pb2.MODEL_STATE_READY, progress=1.0)
     if isinstance(notice, Loading):
         return pb.LoadModelResponse(state=models_pb2.MODEL_STATE_LOADING, progress=notice.progress)
-    return pb.LoadModelResponse(state=models_pb2.MODEL_STATE_COLD)
+    return None

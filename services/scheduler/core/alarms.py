@@ -30,37 +30,47 @@ class Alarm(IntEnum):
 
 
 class Alarms:
-    """A heap of (when, order of setting, what, subject)."""
+    """A heap of (when, order of setting, subject) for each sort of alarm: those of one sort are set
+    in about the order in which they ring, which costs a heap nothing."""
 
     def __init__(self, is_stale: Callable[[Alarm, Any], bool]) -> None:
-        self._heap: list[tuple[int, int, Alarm, Any]] = []
+        self._heaps: list[list[tuple[int, int, Any]]] = [[] for _ in range(max(Alarm) + 1)]
         self._set = 0
         self._is_stale = is_stale
-        self._limit = _SLACK
+        self._limits = [_SLACK] * len(self._heaps)
 
     def set(self, when_ms: int, what: Alarm, subject: Any) -> None:
         """Ring `what` for `subject` at `when_ms`."""
         self._set += 1
-        heapq.heappush(self._heap, (when_ms, self._set, what, subject))
-        if len(self._heap) > self._limit:
-            self._sweep()
+        heap = self._heaps[what]
+        heapq.heappush(heap, (when_ms, self._set, subject))
+        if len(heap) > self._limits[what]:
+            self._sweep(what)
 
     def due(self, now_ms: int) -> Iterator[tuple[Alarm, Any]]:
         """Take out what rings by `now_ms`, oldest first; what one of them ends rings no more."""
-        while self._heap and self._heap[0][0] <= now_ms:
-            _, _, what, subject = heapq.heappop(self._heap)
+        while (first := self._first()) is not None and first[0] <= now_ms:
+            what = Alarm(first[2])
+            _, _, subject = heapq.heappop(self._heaps[what])
             if not self._is_stale(what, subject):
                 yield what, subject
 
     @property
     def next_ms(self) -> int | None:
         """When `due` has something next; may be early, never late."""
-        return self._heap[0][0] if self._heap else None
+        first = self._first()
+        return first[0] if first is not None else None
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return sum(map(len, self._heaps))
 
-    def _sweep(self) -> None:
-        self._heap = [e for e in self._heap if not self._is_stale(e[2], e[3])]
-        heapq.heapify(self._heap)
-        self._limit = 2 * len(self._heap) + _SLACK
+    def _first(self) -> tuple[int, int, int] | None:
+        """Of all that are set, when the first rings, its order of setting, and its sort."""
+        fronts = [(heap[0][0], heap[0][1], i) for i, heap in enumerate(self._heaps) if heap]
+        return min(fronts) if fronts else None
+
+    def _sweep(self, what: Alarm) -> None:
+        heap = [entry for entry in self._heaps[what] if not self._is_stale(what, entry[2])]
+        heapq.heapify(heap)
+        self._heaps[what] = heap
+        self._limits[what] = 2 * len(heap) + _SLACK

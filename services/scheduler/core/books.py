@@ -70,16 +70,15 @@ class Books:
         """What is configured about a model."""
         return self.settings.rules.get(key, _NO_RULE)
 
-    def need_mib(self, request: Request, key: str) -> int:
+    def need_mib(self, request: Request, model: Model | None) -> int:
         """The least of transient memory that a request can do with."""
-        model = self.models.get(key)
         preferred = request.preferred_mib or (model.facts.peak_mib if model is not None else 0)
-        return min(request.minimum_mib or preferred, preferred)
+        return min(request.minimum_mib or preferred, preferred) if preferred else 0
 
     def size_up(self, key: str) -> None:
         """A model's peak has become known, or another: its waiters stand where they belong."""
         for waiter in self.room.of(key):
-            need_mib = self.need_mib(waiter.request, key)
+            need_mib = self.need_mib(waiter.request, self.models.get(key))
             if waiter.line is not None and need_mib != waiter.need_mib:
                 self.room.resize(waiter, need_mib)
 
@@ -141,7 +140,7 @@ class Books:
         if self._refused is None:
             return None
         told_ms, told_rank, headroom_mib = self._refused
-        known = rank <= told_rank and now_ms <= told_ms + _KNOWN_MS
+        known = rank == told_rank and now_ms <= told_ms + _KNOWN_MS  # other tiers: other floors
         return headroom_mib if known else None
 
     def memory_may_be_back(self, *, pause_ms: int = 0) -> None:

@@ -10,6 +10,7 @@ from services.scheduler.core.state import Model
 from services.scheduler.core.values import Cause, Effect, Lane, Refuse, Request, Tier
 
 RETRY_AFTER_MS = 1_000
+_WAITED = Alarm.WAITED
 """Where waiting helps and nobody can say how long."""
 
 
@@ -34,7 +35,9 @@ class Entrance:
         if not request.model:
             return None
         members = [m for m in books.models.values() if m.facts.family == request.model]
-        return twins.choose(members, request.tokens) if members else None  # 5
+        if not members:
+            return None
+        return twins.choose(members, request.tokens, load_only=request.load_only)  # 5
 
     def lane_of(self, request: Request, model: Model | None) -> Lane:
         """The lane that it is charged to."""
@@ -85,14 +88,14 @@ class Entrance:
         elif cost > books.permits.total:
             cost = books.permits.total
         client = books.clients.enter(now_ms, request.key)
-        need_mib = books.need_mib(request, key)
+        need_mib = books.need_mib(request, books.models.get(key))
         waiter = Waiter(request, key, rank, lane, cost, need_mib, client)
         if request.parent and lane.name in books.permits.lanes_of(request.parent):
             waiter.gate = ""  # a hold waits for what runs in its lane, and that for its calls
         books.room.add(waiter, order)
         if request.load_only:
             books.loads.setdefault(key, {})[request.permit_id] = waiter
-        books.alarms.set(request.arrived_ms + lane.wait_ms, Alarm.WAITED, waiter)
+        books.alarms.set(request.arrived_ms + lane.wait_ms, _WAITED, waiter)
         if books.settings.promote_after_ms:
             self._promote_later(request.arrived_ms, waiter)
         return waiter

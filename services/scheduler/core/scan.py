@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from services.scheduler.core.alarms import Alarm
 from services.scheduler.core.books import Books
-from services.scheduler.core.holds import Holds
-from services.scheduler.core.line import Line, Order, Waiter
+from services.scheduler.core.line import Order, Waiter
 from services.scheduler.core.queue import CHILD, LOAD_LANE, Bench
 from services.scheduler.core.state import Instance, Model, Permit
 from services.scheduler.core.values import AskTransient, Effect, Grant, State, Tier
@@ -85,7 +84,8 @@ class Scan:
             waiter = self._first_of(bench, model.short, limit)
             if waiter is None:
                 continue
-            if best is None or _comes_before(waiter, best):
+            virtual_ms = waiter.client.virtual_ms
+            if best is None or (virtual_ms, waiter.order) < (best.client.virtual_ms, best.order):
                 best = waiter
         return best
 
@@ -138,22 +138,26 @@ class Scan:
         if model is None or not model.open or waiter.rank < model.least_rank:
             return False
         assert waiter.line is not None  # noqa: S101 - who stands aside does not stand
-        if self._books.holds.closed(waiter.gate):
+        if waiter.gate in self._books.holds.lanes:
             return False
         if model.short and waiter.line.size >= model.short:
             return False
-        return _in_time(waiter, model.least_rank, model.before)
+        return model.before is None or _in_time(waiter, model.least_rank, model.before)
 
     def _first_of(self, bench: Bench, short: int, before: Order | None) -> Waiter | None:
         """Who is next of those that need less than there was too little of, and came before."""
-        holds = self._books.holds
+        held = self._books.holds.lanes
         if len(bench.lines) == 1:
             (line,) = bench.lines.values()
-            return _next_of(line, before) if _is_open(line, short, holds) else None
+            if line.lane in held or line.lane == LOAD_LANE or (short and line.size >= short):
+                return None
+            return line.head() if before is None else line.head_before(before)
         best: Waiter | None = None
         best_key: tuple[bool, float, Order] | None = None
         for line in bench.lines.values():
-            head = _next_of(line, before) if _is_open(line, short, holds) else None
+            if line.lane in held or line.lane == LOAD_LANE or (short and line.size >= short):
+                continue
+            head = line.head() if before is None else line.head_before(before)
             if head is None:
                 continue
             key = (line.capped(head.client), head.client.virtual_ms, head.order)
@@ -241,21 +245,6 @@ class Scan:
             books.room.count_in_flight(permit.model, client.key, 1)
         permit.charged_ms = permit.cost * books.runs.mean_ms(permit.lane, permit.model)
         books.clients.charge(client, permit.charged_ms)
-
-
-def _next_of(line: Line, before: Order | None) -> Waiter | None:
-    return line.head() if before is None else line.head_before(before)
-
-
-def _is_open(line: Line, short: int, holds: Holds) -> bool:
-    if line.lane == LOAD_LANE or (short and line.size >= short):
-        return False
-    return not (holds and holds.closed(line.lane))
-
-
-def _comes_before(one: Waiter, other: Waiter) -> bool:
-    mine, its = one.client.virtual_ms, other.client.virtual_ms
-    return mine < its or (mine == its and one.order < other.order)
 
 
 def _in_time(waiter: Waiter, least_rank: int, before: Order | None) -> bool:

@@ -100,8 +100,8 @@ class Events(Fair):
             known.starting = False
         if before is State.LOADING and facts.state is State.READY:
             known.loads_known = True
-        if facts.state not in (State.READY, State.DRAINING):
-            known.leaving = False
+        if facts.state in (State.COLD, State.FAILED):
+            known.leaving = False  # else until its unload has ended
         if self._cooling(known):
             self._refuse_all(facts.key, {Cause.MODEL_FAILED}, surely=True)
 

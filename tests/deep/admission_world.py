@@ -112,7 +112,7 @@ class AdmissionWorld(Stage):
         self.facts[key] = facts
         if key in self.lost:
             return
-        if facts.state is not State.DRAINING:
+        if facts.state in (State.COLD, State.FAILED):
             self.leaving.discard(key)
         self.tell(
             f"{key} is {facts.state.name} {[i.instance_id for i in facts.instances]}",

@@ -58,6 +58,15 @@ class Leaving:
             m.running or m.loading or m.leaving or m.pinned_by for m in others
         )
 
+    def makes_room(self, model: Model) -> bool:
+        """Others are to leave for it, or have left."""
+        need = model.need
+        if need is None:
+            return False
+        return model.vacated_ms > 0 or any(
+            victim.wanted_by == model.key for victim in self.still_here(need)
+        )
+
     def for_model(self, model: Model) -> bool:
         """Somebody is on the way out for it."""
         victims = self.still_here(model.need) if model.need is not None else ()
@@ -125,6 +134,9 @@ class Leaving:
             return False
         if victim.pinned_by and not victim.leaving and not self.pin_yields(victim, need):
             return False
+        used_since = victim.last_used_ms >= need.planned_ms and not victim.loading
+        if need.rank == Tier.BACKGROUND and used_since and not victim.leaving:
+            return False  # 0d
         return self.may_be_taken(victim, model.key, need)
 
     def _mark(self, now_ms: int, victim: Model, model: Model, need: Need) -> None:

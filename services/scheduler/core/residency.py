@@ -59,7 +59,7 @@ class Residency:
                 return
             else:
                 promised_mib += claim_mib
-            if claim_mib:
+            if self._leaving.makes_room(model):
                 ahead.append(model.key)
 
     def _need_of(self, now_ms: int, model: Model, first: Waiter) -> Need | None:

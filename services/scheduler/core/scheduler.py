@@ -38,7 +38,7 @@ decision, by these rules. The code cites their numbers.
         last requests came close together, it also lingers: for `linger_ms` after its last use it
         does not go for one of that use's tier or below, unless that has waited
         `max_swap_delay_ms`. The models of one plan leave together.
-    2e. What less urgent loads ask for leaves free what more urgent ones still wait for.
+    2e. Less urgent loads leave free what more urgent ones wait for, and may live beside those.
 3.  A model that FAILED refuses its waiters at once, with the time until it may be tried again; if
     that time is now, it counts as COLD.
 4.  Virtual time: see `clients`.

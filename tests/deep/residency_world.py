@@ -284,6 +284,7 @@ class ResidencyWorld(Life):
     def wait(self, wait_ms: int) -> None:
         """Time passes; alarms ring in time, holders renew, drains end."""
         until, rung = self.now + wait_ms, 0
+        self.card.renew(self.now)  # well before a lease ends: no wait is as long as one
         while (due := self._next_ms()) is not None and due <= until:
             self.now = max(self.now, due)
             self.card.renew(self.now)

@@ -297,8 +297,11 @@ class Events(Fair):
     def _refuse_all(
         self, key: str, causes: set[Cause], *, surely: bool, up_to: Tier = Tier.PAID
     ) -> None:
+        asked_low = up_to < Tier.PAID
         for waiter in [w for w in self.waiters if w.model == key and w.tier <= up_to]:
-            if surely:
+            if waiter.request.parent and asked_low:
+                continue  # stands above all tiers
+            if surely and not (waiter.request.parent and causes == {Cause.NEVER_FITS}):
                 self.must_refuse[waiter.name] = causes
                 self._drop(waiter, "refused")
             else:

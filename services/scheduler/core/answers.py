@@ -92,6 +92,10 @@ class Answers:
                 self._ask_again(now_ms, model)
             out.append(ReturnLease(lease_id))
             return
+        if self._residency.rules_forbid(key):  # what has become resident meanwhile is in its way
+            out.append(ReturnLease(lease_id))
+            self._ask_again(now_ms, model)
+            return
         model.starting, model.load_began_ms, model.vacated_ms = True, now_ms, 0
         model.denials, books.lent_ms = 0, now_ms
         if model.facts.state is not State.READY:

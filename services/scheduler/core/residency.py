@@ -52,7 +52,7 @@ class Residency:
             pressing += need is not None
             if not self._may_ask(now_ms, model) or not self._may_live_beside(model.key, ahead):
                 promised_mib += claim_mib  # 2e
-            elif self._rules_forbid(model.key):
+            elif self.rules_forbid(model.key):
                 self._ask_later(now_ms, model, ASK_AGAIN_MS)
                 self._make_room(now_ms, model, first, _PLENTY_MIB, out)
             elif self._ask(now_ms, model, first, promised_mib, pressing, out):
@@ -165,7 +165,8 @@ class Residency:
         elif need is not None and need.victims and not self._leaving.still_here(need):
             model.vacated_ms = model.vacated_ms or now_ms
 
-    def _rules_forbid(self, key: str) -> bool:
+    def rules_forbid(self, key: str) -> bool:
+        """The sets do not let it live beside what is resident, or about to be asked for."""
         rules = self._books.settings.sets
         if rules is None:
             return False

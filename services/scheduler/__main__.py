@@ -45,7 +45,7 @@ async def _serve_when_ready(shell: SchedulerShell, server: Server) -> None:
 def main() -> None:
     """Run the service; a set that cannot be read is said in one line."""
     # Requests come and go by the thousand and hold no cycles: looking for some costs more often.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 100)
     try:
         run_service("scheduler", SchedulerConfig, start)
     except ConfigError as error:

@@ -54,13 +54,14 @@ class Entrance:
     ) -> Refuse | None:
         """Why it may not wait; None: it may."""
         name = request.permit_id
-        if model is not None and (wait_ms := model.cooling_ms(now_ms)):
+        if model is not None and model.facts.retry_at_ms and (wait_ms := model.cooling_ms(now_ms)):
             return Refuse(name, Cause.MODEL_FAILED, model.facts.failure, wait_ms)  # 3
         if request.parent:
             if request.parent not in self._books.permits.out:
                 return Refuse(name, Cause.PARENT_OVER)  # 0f
             rank = CHILD
-        full = self._full(request, model.key if model is not None else request.model, rank)
+        key = model.facts.key if model is not None else request.model
+        full = self._full(request, key, rank)
         if full is not None:
             cause, limit = full
             return Refuse(name, cause, f"{limit}", RETRY_AFTER_MS)

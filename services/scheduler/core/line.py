@@ -1,6 +1,7 @@
 """One line of waiting requests: FIFO within each client, the client with the least first. Pure."""
 
 import heapq
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -80,22 +81,49 @@ class Waiter:
 
 
 class _Queue:
-    """The waiters of one client in one line, oldest first; the first one stands there still."""
+    """The waiters of one client in one line. Most come in their order and stand in a row; who comes
+    late (a request resumed after a restart) stands in a heap beside it."""
 
-    __slots__ = ("heap", "standing")
+    __slots__ = ("_late", "_row", "first", "standing")
 
-    def __init__(self) -> None:
-        self.heap: list[tuple[int, int, int, Waiter]] = []
+    def __init__(self, waiter: Waiter) -> None:
+        self._row: deque[Waiter] = deque((waiter,))
+        self._late: list[tuple[int, int, int, Waiter]] = []
         """By order, then by what is different of any two that are here."""
-        self.standing = 0
+        self.first = waiter
+        """The oldest that stands here."""
+        self.standing = 1
+
+    def add(self, waiter: Waiter) -> None:
+        row = self._row
+        if not row or waiter.order > row[-1].order:
+            row.append(waiter)
+        else:
+            heapq.heappush(self._late, (*waiter.order, id(waiter), waiter))
+        self.standing += 1
+        if waiter.order < self.first.order:
+            self.first = waiter
 
     def sweep(self, line: "Line") -> None:
-        heap = self.heap
-        while heap[0][3].line is not line:
-            heapq.heappop(heap)
-        if len(heap) > 2 * self.standing + _SLACK:
-            self.heap = [entry for entry in heap if entry[3].line is line]
-            heapq.heapify(self.heap)
+        """Somebody has left; somebody is left."""
+        if len(self._row) + len(self._late) > 2 * self.standing + _SLACK:
+            self._row = deque(waiter for waiter in self._row if waiter.line is line)
+            self._late = [entry for entry in self._late if entry[3].line is line]
+            heapq.heapify(self._late)
+        if self.first.line is line:
+            return
+        row, late = self._row, self._late
+        while row and row[0].line is not line:
+            row.popleft()
+        while late and late[0][3].line is not line:
+            heapq.heappop(late)
+        if not late or (row and row[0].order < late[0][:2]):
+            self.first = row[0]
+        else:
+            self.first = late[0][3]
+
+    def all(self) -> list[Waiter]:
+        return [*self._row, *(entry[3] for entry in self._late)]
 
 
 class Line:
@@ -106,7 +134,7 @@ class Line:
     a change for the better is entered at once.
     """
 
-    __slots__ = ("_heap", "_queues", "inflight", "lane", "model", "size", "soft")
+    __slots__ = ("_heap", "inflight", "lane", "model", "queues", "size", "soft")
 
     def __init__(
         self, model: str, lane: str, size: int, soft: int, inflight: dict[tuple[str, str], int]
@@ -117,59 +145,57 @@ class Line:
         """Of the transient memory that its waiters need: see `size_of`."""
         self.soft = soft
         self.inflight = inflight
-        self._queues: dict[Client, _Queue] = {}
+        self.queues: dict[Client, _Queue] = {}
+        """Of the clients that wait here; none: nobody does."""
         self._heap: list[tuple[bool, float, int, int, Client]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._queues)
 
     def add(self, waiter: Waiter) -> None:
         """Put a waiter in its place."""
         client = waiter.client
-        queue = self._queues.get(client)
-        if queue is None:
-            queue = self._queues[client] = _Queue()
-            client.lines[self] = None
-            if len(self._queues) == 2:
-                other = next(iter(self._queues))
-                self._push(other)
-        heapq.heappush(queue.heap, (*waiter.order, id(waiter), waiter))
-        queue.standing += 1
+        queue = self.queues.get(client)
         waiter.line = self
-        if len(self._queues) > 1 and queue.heap[0][3] is waiter:
+        if queue is not None:
+            queue.add(waiter)
+        else:
+            queue = self.queues[client] = _Queue(waiter)
+            client.lines[self] = None
+            if len(self.queues) == 2:
+                other = next(iter(self.queues))
+                self._push(other)
+        if len(self.queues) > 1 and queue.first is waiter:
             self._push(client)
 
     def remove(self, waiter: Waiter) -> None:
         """Take a waiter out."""
         client = waiter.client
-        queue = self._queues[client]
+        queue = self.queues[client]
         waiter.line = None
         queue.standing -= 1
         if not queue.standing:
-            del self._queues[client]
+            del self.queues[client]
             del client.lines[self]
-            if len(self._queues) <= 1:
+            if len(self.queues) <= 1:
                 self._heap = []
             return
         queue.sweep(self)
 
     def refresh(self, client: "Client") -> None:
         """The client's virtual time, or what it has in flight, has changed."""
-        if len(self._queues) > 1:
+        if len(self.queues) > 1:
             self._push(client)
 
     def head(self) -> Waiter:
         """Who is next; there is somebody."""
-        if len(self._queues) == 1:
-            (only,) = self._queues.values()
-            return only.heap[0][3]
+        if len(self.queues) == 1:
+            (only,) = self.queues.values()
+            return only.first
         heap = self._heap
         while True:
             entry = heap[0]
             client = entry[4]
             present = self._entry(client)
             if entry == present:
-                return self._queues[client].heap[0][3]
+                return self.queues[client].first
             if present is not None and entry < present:
                 heapq.heapreplace(heap, present)
             else:
@@ -177,18 +203,18 @@ class Line:
 
     def head_before(self, before: Order) -> Waiter | None:
         """Who is next of those who came before that; None: nobody did. O(clients)."""
-        clients = [c for c, queue in self._queues.items() if queue.heap[0][:2] < before]
+        clients = [c for c, queue in self.queues.items() if queue.first.order < before]
         entries = [entry for client in clients if (entry := self._entry(client)) is not None]
-        return self._queues[min(entries)[4]].heap[0][3] if entries else None
+        return self.queues[min(entries)[4]].first if entries else None
 
     def all(self) -> list[Waiter]:
         """Everybody, in no order."""
-        standing = (entry[3] for queue in self._queues.values() for entry in queue.heap)
-        return [waiter for waiter in standing if waiter.line is self]
+        known = (waiter for queue in self.queues.values() for waiter in queue.all())
+        return [waiter for waiter in known if waiter.line is self]
 
     def oldest(self) -> Waiter:
         """Who came first, whoever it belongs to; there is somebody. O(clients)."""
-        return min(queue.heap[0] for queue in self._queues.values())[3]
+        return min((queue.first for queue in self.queues.values()), key=lambda w: w.order)
 
     def capped(self, client: "Client") -> bool:
         """The client has as many requests in flight on the model as it may while others wait."""
@@ -198,14 +224,14 @@ class Line:
         entry = self._entry(client)
         if entry is not None:
             heapq.heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._queues) + _SLACK:
-            self._heap = [e for c in self._queues if (e := self._entry(c)) is not None]
+        if len(self._heap) > 2 * len(self.queues) + _SLACK:
+            self._heap = [e for c in self.queues if (e := self._entry(c)) is not None]
             heapq.heapify(self._heap)
 
     def _entry(self, client: "Client") -> "tuple[bool, float, int, int, Client] | None":
-        queue = self._queues.get(client)
+        queue = self.queues.get(client)
         if queue is None:
             return None
-        arrived, heard, _, _ = queue.heap[0]
+        arrived, heard = queue.first.order
         capped = self.soft > 0 and self.capped(client)
         return (capped, client.virtual_ms, arrived, heard, client)

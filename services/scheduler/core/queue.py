@@ -176,7 +176,7 @@ class WaitingRoom:
         line = waiter.line
         assert line is not None  # noqa: S101 - who steps aside stands in line
         line.remove(waiter)
-        if not line:
+        if not line.queues:
             benches = self.benches[waiter.rank]
             bench = benches[waiter.model]
             del bench.lines[line.lane, line.size]

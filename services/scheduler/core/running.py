@@ -82,8 +82,9 @@ class Running:
     def _release(self, now_ms: int, permit: Permit, out: list[Effect]) -> None:
         books, client = self._books, permit.client
         ran_ms, cost = now_ms - permit.granted_ms, permit.cost
-        for waiter in list(books.room.calls.get(permit.name, {}).values()):
-            books.refuse(now_ms, out, waiter, Cause.PARENT_OVER)  # 0f: it has nothing to run under
+        if calls := books.room.calls.get(permit.request.permit_id):
+            for waiter in list(calls.values()):  # 0f: they have nothing to run under
+                books.refuse(now_ms, out, waiter, Cause.PARENT_OVER)
         heir = books.permits.release(permit)
         if heir is not None:  # it pays for what it has inherited from now on only
             heir.charged_ms += cost * (now_ms - heir.granted_ms)

@@ -38,12 +38,16 @@ class Alarms:
         self._set = 0
         self._is_stale = is_stale
         self._limits = [_SLACK] * len(self._heaps)
+        self.next_ms: int | None = None
+        """When `due` has something next; may be early, never late."""
 
     def set(self, when_ms: int, what: Alarm, subject: Any) -> None:
         """Ring `what` for `subject` at `when_ms`."""
         self._set += 1
         heap = self._heaps[what]
         heapq.heappush(heap, (when_ms, self._set, subject))
+        if self.next_ms is None or when_ms < self.next_ms:
+            self.next_ms = when_ms
         if len(heap) > self._limits[what]:
             self._sweep(what)
 
@@ -54,12 +58,7 @@ class Alarms:
             _, _, subject = heapq.heappop(self._heaps[what])
             if not self._is_stale(what, subject):
                 yield what, subject
-
-    @property
-    def next_ms(self) -> int | None:
-        """When `due` has something next; may be early, never late."""
-        first = self._first()
-        return first[0] if first is not None else None
+        self.next_ms = first[0] if first is not None else None
 
     def __len__(self) -> int:
         return sum(map(len, self._heaps))

@@ -94,7 +94,7 @@ class Clients:
 
     def settle(self, now_ms: int, client: Client) -> None:
         """After something of the key ended: it may be idle now."""
-        if client.active:
+        if client.waiting or client.running:
             return
         self._last_ms = client.virtual_ms
         self._idle[client.key] = now_ms

@@ -115,7 +115,12 @@ class Scan:
         if request.parent:
             permit.parent = books.permits.out.get(request.parent)
         books.permits.hold(permit)
-        self._charge(permit)
+        client = waiter.client
+        client.running += 1
+        if books.settings.fairness.soft_inflight:
+            books.room.count_in_flight(waiter.model, client.key, 1)
+        permit.charged_ms = permit.cost * books.runs.mean_ms(lane.name, waiter.model)
+        books.clients.charge(client, permit.charged_ms)
         within_ms = min(books.settings.use_within_ms, lane.max_run_ms)
         books.alarms.set(now_ms + within_ms, _UNUSED, permit)
         waited_ms = now_ms - request.arrived_ms
@@ -237,14 +242,6 @@ class Scan:
             return waiter.rank
         parent = self._books.permits.out.get(waiter.request.parent)
         return parent.rank if parent is not None else Tier.FREE
-
-    def _charge(self, permit: Permit) -> None:
-        books, client = self._books, permit.client
-        client.running += 1
-        if books.settings.fairness.soft_inflight:
-            books.room.count_in_flight(permit.model, client.key, 1)
-        permit.charged_ms = permit.cost * books.runs.mean_ms(permit.lane, permit.model)
-        books.clients.charge(client, permit.charged_ms)
 
 
 def _in_time(waiter: Waiter, least_rank: int, before: Order | None) -> bool:

@@ -88,6 +88,7 @@ class Books:
         if instance is None:
             return
         self.permits.give_back(waiter.cost, waiter.runs_as)
+        waiter.runs_as = waiter.rank
         if (model := self.models.get(waiter.model)) is not None:
             model.vacate(instance.facts.instance_id)
 

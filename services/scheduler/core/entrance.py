@@ -103,8 +103,7 @@ class Entrance:
 
     def promote(self, now_ms: int, waiter: Waiter) -> None:
         """It has waited long enough in its tier to go up by one."""
-        if waiter.instance is None:  # else it is as good as granted
-            self._books.room.promote(waiter)
+        self._books.room.promote(waiter)
         self._promote_later(now_ms, waiter)
 
     def rename(self, now_ms: int, waiter: Waiter, out: list[Effect]) -> None:

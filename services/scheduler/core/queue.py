@@ -185,12 +185,15 @@ class WaitingRoom:
 
     def promote(self, waiter: Waiter) -> None:
         """Go up by one tier, keeping the place that the first arrival gives."""
-        self._leave_line(waiter)
+        standing = waiter.line is not None
+        if standing:
+            self._leave_line(waiter)
         self.counts[waiter.rank] -= 1
         waiter.rank += 1
-        waiter.runs_as = waiter.rank
         self.counts[waiter.rank] += 1
-        self.stand(waiter)
+        if standing:  # what is set aside for others is counted in the tier it was taken in
+            waiter.runs_as = waiter.rank
+            self.stand(waiter)
 
     def resize(self, waiter: Waiter, need_mib: int) -> None:
         """It needs another amount of memory than was thought."""

@@ -41,7 +41,7 @@ class Residency:
         ahead: list[str] = []
         promised_mib, pressing = 0, 0
         for model, first in self._wanted(now_ms):
-            need = self._need_of(now_ms, model, first)
+            need = model.need
             claim_mib = self._leaving.settle(now_ms, model, need, out) if need is not None else 0
             if need is not None and claim_mib:
                 claims.append((-need.rank, need.order, claim_mib))
@@ -61,14 +61,6 @@ class Residency:
                 promised_mib += claim_mib
             if self._leaving.makes_room(model):
                 ahead.append(model.key)
-
-    def _need_of(self, now_ms: int, model: Model, first: Waiter) -> Need | None:
-        """What others are to leave for; nothing, if the waiter is gone that they were to go for."""
-        need = model.need
-        if need is not None and (-need.rank, need.order) < (-first.rank, first.order):
-            self._leaving.drop(model)
-            model.ask_again_ms = min(model.ask_again_ms, now_ms)
-        return model.need
 
     def _ask(
         self,
@@ -126,10 +118,19 @@ class Residency:
                 if model is not None:
                     self._note_vacated(now_ms, model, wanted=first is not None)
                     self._leaving.drop(model)
-            elif model is not None and not books.holds.closed(first.gate):
-                wanted.append((-first.rank, first.order, model, first))
+            elif model is not None:
+                self._drop_if_stale(now_ms, model, first)
+                if not books.holds.closed(first.gate):
+                    wanted.append((-first.rank, first.order, model, first))
         wanted.sort(key=lambda entry: entry[:2])
         return [(model, first) for _, _, model, first in wanted]
+
+    def _drop_if_stale(self, now_ms: int, model: Model, first: Waiter) -> None:
+        """The waiter is gone whom others were to leave for: nobody is kept from them any more."""
+        need = model.need
+        if need is not None and (-need.rank, need.order) < (-first.rank, first.order):
+            self._leaving.drop(model)
+            model.ask_again_ms = min(model.ask_again_ms, now_ms)
 
     def _ask_later(self, now_ms: int, model: Model, after_ms: int) -> None:
         """Longer each time: that something has changed is heard of at once in any case."""

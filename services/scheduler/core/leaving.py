@@ -4,7 +4,7 @@ from services.scheduler.core.books import Books
 from services.scheduler.core.line import Order
 from services.scheduler.core.scan import Scan
 from services.scheduler.core.state import Model, Need
-from services.scheduler.core.values import CancelLoad, Effect, StartUnload, Tier
+from services.scheduler.core.values import CancelLoad, Effect, StartUnload, State, Tier
 
 _IDLE_DRAIN_MS = 1_000
 """For work that slips in while an idle model is being unloaded."""
@@ -25,7 +25,7 @@ class Leaving:
         going = [v for v in self.still_here(need) if self._goes_for(v, model, need)]
         if need.victims and not going:
             model.vacated_ms = model.vacated_ms or now_ms
-        staying = [victim for victim in going if not victim.leaving]
+        staying = [victim for victim in going if not self._on_its_way(victim)]
         for victim in staying:
             self._mark(now_ms, victim, model, need)
             self.look_when_lingered(now_ms, victim, need)
@@ -36,6 +36,12 @@ class Leaving:
         to_come_mib = sum(victim.held_mib for victim in going if not victim.leaving)
         has_claim = bool(going) or model.vacated_ms > 0
         return max(0, need.amount_mib - to_come_mib) if has_claim else 0
+
+    @staticmethod
+    def _on_its_way(victim: Model) -> bool:
+        # Its service may be back, and still be draining it for a call of which nothing is known
+        # here any more. It ends COLD, or is READY again and asked then.
+        return victim.leaving or victim.facts.state is State.DRAINING
 
     def drop(self, model: Model) -> None:
         """Its memory is there, or wanted no more: who was marked for it goes on."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from services.llm.engine import ChatMessage, Conversation, GenerateParams, Role, SamplingParams
+from services.llm.values import ChatMessage, Conversation, GenerateParams, Role, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

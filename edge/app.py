@@ -22,11 +22,11 @@ from chassis.place import Waits
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import errors, openapi
+from edge import chat, errors, openapi
 from edge.access import Access
+from edge.answering import AnswerEndpoint, Answering
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
-from edge.chat import ChatEndpoint
 from edge.config import EdgeConfig
 from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
 from edge.entrance import Door, Entrance
@@ -59,7 +59,7 @@ async def open_app(
             stack.push_async_callback(closing)
         waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
         entrance, roster = entrance_of(config), Roster(catalog.listed)
-        chat = ChatEndpoint(
+        answering = Answering(
             admission=Admission(scheduler, answerers, waits),
             entrance=entrance,
             roster=roster,
@@ -67,8 +67,10 @@ async def open_app(
             patience=Patience(config.keepalive_s, config.write_stall_s),
         )
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
-        offered = runs if SERVICE in model_services else None
-        yield Access(routes(chat, catalog, offered), write_log=config.access_log)
+        raw: dict[str, ASGIApp] = {openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask)}
+        if SERVICE in model_services:
+            raw[openapi.RUNS_PATH] = runs
+        yield Access(routes(raw, catalog), write_log=config.access_log)
 
 
 def entrance_of(config: EdgeConfig) -> Entrance:
@@ -80,8 +82,8 @@ def entrance_of(config: EdgeConfig) -> Entrance:
     )
 
 
-def routes(chat: ASGIApp, catalog: Catalog, runs: ASGIApp | None) -> FastAPI:
-    """All routes, with every error in one envelope; `runs` in a house with simulated models."""
+def routes(raw: Mapping[str, ASGIApp], catalog: Catalog) -> FastAPI:
+    """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
         openapi_url=OPENAPI_PATH,
         docs_url=None,
@@ -89,7 +91,6 @@ def routes(chat: ASGIApp, catalog: Catalog, runs: ASGIApp | None) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=_own_name,
     )
-    raw = {openapi.CHAT_PATH: chat} | ({openapi.RUNS_PATH: runs} if runs else {})
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
     _add_models(app, catalog)

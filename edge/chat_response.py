@@ -157,7 +157,8 @@ class Stream:
 class Collected:
     """One answer that is sent whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, created: int, model: str) -> None:
+        self._name, self._created, self._model = name, created, model
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self.finish: pb.Finish | None = None
@@ -171,7 +172,7 @@ class Collected:
         if message.HasField("finish"):
             self.finish = message.finish
 
-    def body(self, name: str, created: int, model: str) -> bytes:
+    def body(self) -> bytes:
         """The JSON body. Call once `finish` is set."""
         assert self.finish is not None  # noqa: S101 - the caller's duty
         message = AnswerMessage(role="assistant", content="".join(self._text), refusal=None)
@@ -179,5 +180,7 @@ class Collected:
             message.reasoning_content = "".join(self._reasoning)
         choice = Choice(0, message, finish_word(self.finish))
         usage = usage_of(self.finish)
-        completion = ChatCompletion(name, "chat.completion", created, model, [choice], usage)
+        completion = ChatCompletion(
+            self._name, "chat.completion", self._created, self._model, [choice], usage
+        )
         return _encode(completion)

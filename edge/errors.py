@@ -1,51 +1,22 @@
-"""The one place that builds error bodies: a Fault in OpenAI's envelope, with its headers.
+"""Faults on their way to a client: status and headers here, the words in the dialect's `speech`.
 
-    {"error": {"message", "type", "param", "code"}}
-
-`param` comes from the fault's metadata, and for two reasons is known without. What waiting can
-mend says when (`retry-after` in whole seconds, `retry-after-ms`); what it cannot tells clients,
-which retry 409, 429 and 5xx by themselves, not to.
+What waiting can mend says when (`retry-after` in whole seconds, `retry-after-ms`); what it cannot
+tells clients, which retry 409, 429 and 5xx by themselves, not to.
 """
 
 import math
 from contextvars import ContextVar
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chassis import log
 from chassis.errors import Fault, Reason
-
-PARAM = "param"
-"""Key in Fault.metadata: the field of the request that is at fault."""
-
-_PARAMS = {
-    Reason.MODEL_NOT_FOUND: "model",
-    Reason.CONTEXT_LENGTH_EXCEEDED: "messages",
-}
-
+from edge import speech
+from edge.speech import PARAM
 
 failure: ContextVar[Reason | None] = ContextVar("failure", default=None)
 """How the request being served by the current task failed, for the access layer."""
-
-
-class ErrorDetail(msgspec.Struct):
-    """What went wrong, for people (`message`) and machines."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorEnvelope(msgspec.Struct):
-    """The body of every answer that is an error."""
-
-    error: ErrorDetail
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 def bad_field(param: str | None, message: str, reason: Reason = Reason.INVALID_REQUEST) -> Fault:
@@ -66,18 +37,14 @@ def stopping() -> Fault:
 
 
 def envelope(fault: Fault) -> bytes:
-    """The JSON body that tells of `fault`."""
-    row = fault.row
-    param = fault.metadata.get(PARAM) or _PARAMS.get(fault.reason)
-    return _encode(
-        ErrorEnvelope(ErrorDetail(fault.message, row.openai_type, param, row.openai_code))
-    )
+    """The body that tells of `fault`."""
+    return speech.current.get().envelope(fault, log.request_id.get())
 
 
 def event(fault: Fault) -> bytes:
     """The server-sent event that tells of `fault` after the headers."""
     failure.set(fault.reason)
-    return b"data: " + envelope(fault) + b"\n\n"
+    return speech.current.get().event(fault, log.request_id.get())
 
 
 def response(fault: Fault) -> Response:

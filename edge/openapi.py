@@ -9,8 +9,8 @@ from edge import fairness, tier
 from edge.catalog import Health, ModelList, ModelObject
 from edge.chat_body import ChatBody
 from edge.chat_response import ChatCompletion, ChatCompletionChunk
-from edge.errors import ErrorEnvelope
 from edge.simulated import RunAnswer, RunBody
+from edge.speech import ErrorEnvelope
 
 CHAT_PATH = "/v1/chat/completions"
 RUNS_PATH = "/v1/simulated/runs"

@@ -1,10 +1,10 @@
 """Streams server-sent events and never leaves its client in the dark.
 
 The HTTP status is decided by what comes first: events (200), or a Fault (its own status). If
-neither comes within `keepalive_s`, the stream begins anyway and says so in a comment; comments
-follow whenever it is silent that long. After the headers, a Fault is an `error` event and the
-stream ends without [DONE]; so it does when the server stops and cancels it. A client that leaves,
-or takes nothing for `stall_s`, ends the source.
+neither comes within `keepalive_s`, the stream begins anyway and says so, in a comment or as the
+dialect has it, and again whenever it is silent that long. After the headers, a Fault is an `error`
+event and the stream ends without its last event; so it does when the server stops and cancels it.
+A client that leaves, or takes nothing for `stall_s`, ends the source.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from starlette.types import Receive, Send
 
 from chassis.errors import Fault, Reason
-from edge import errors
+from edge import errors, speech
 from edge.disconnect import ClientGone, while_connected
 
 
@@ -146,6 +146,5 @@ class _Pen:
         self._timer = self._loop.call_later(min(left_s, self._keepalive_s), self._look)
 
     async def _say(self) -> None:
-        why = f": keepalive {self.note}" if self.note else ": keepalive"
-        await self._out(why.encode() + b"\n\n", True)
+        await self._out(speech.current.get().keepalive(self.note), True)
         self._comment = None

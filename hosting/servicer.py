@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from chassis.errors import not_implemented
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.broadcast import Fallen
@@ -42,6 +43,17 @@ class ModelServicer(rpc.ModelServiceServicer):
             request.key, request.drain_ms, force=request.force, instance_id=request.instance_id
         )
         return pb.UnloadModelResponse(model=model)
+
+    async def OverrideModel(
+        self, request: pb.OverrideModelRequest, context: Context
+    ) -> pb.OverrideModelResponse:
+        raise not_implemented("Overriding settings of this service's models")
+
+    async def SwapModel(
+        self, request: pb.SwapModelRequest, context: Context
+    ) -> AsyncIterator[pb.SwapModelResponse]:
+        raise not_implemented("Swapping the files of this service's models")
+        yield
 
     async def WatchModels(
         self, request: pb.WatchModelsRequest, context: Context

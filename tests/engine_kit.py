@@ -7,15 +7,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from chassis.errors import Fault
-from services.llm.engine import (
-    BarePrompt,
-    Chunk,
-    EngineSpec,
-    Finish,
-    GenerateParams,
-    SamplingParams,
-)
+from services.llm.engine import EngineSpec
 from services.llm.engine_llama import LlamaEngine
+from services.llm.values import BarePrompt, Chunk, Finish, GenerateParams, SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
 PROMPT = BarePrompt("please write a short story about the tide")

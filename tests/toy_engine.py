@@ -79,6 +79,16 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
     ) -> llm_pb2.RerankResponse:
         raise not_implemented("Reranking")
 
+    async def Tokenize(
+        self, request: llm_pb2.TokenizeRequest, context: Context
+    ) -> llm_pb2.TokenizeResponse:
+        raise not_implemented("Tokenising")
+
+    async def Detokenize(
+        self, request: llm_pb2.DetokenizeRequest, context: Context
+    ) -> llm_pb2.DetokenizeResponse:
+        raise not_implemented("Detokenising")
+
 
 async def load(process: EngineProcess) -> models_pb2.EngineReady:
     engine = process.birth.engine

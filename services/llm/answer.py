@@ -4,7 +4,8 @@ The decode loop asks what it owes and hands it tokens; it says what to send. The
 threads and the reader's side stay out.
 """
 
-from services.llm.engine import (
+from services.llm.text import AnswerText
+from services.llm.values import (
     Chunk,
     Finish,
     FinishReason,
@@ -13,7 +14,6 @@ from services.llm.engine import (
     Timings,
     Usage,
 )
-from services.llm.text import AnswerText
 
 
 class Answer:

@@ -10,80 +10,20 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from chassis.errors import Fault, Reason
+from chassis.errors import Fault, Reason, not_implemented
 from services.llm import gguf_meta
 from services.llm.answer import Answer
-from services.llm.engine import (
-    BarePrompt,
-    Chunk,
-    EngineFacts,
-    EngineSpec,
-    GenerateParams,
-    Occupancy,
-    Prompt,
-    check_params,
-)
+from services.llm.engine import EngineFacts, EngineSpec, Occupancy
+from services.llm.limits import check_params
 from services.llm.llama_api import Context, Model, Vocabulary
 from services.llm.loop import DecodeLoop, Job
+from services.llm.prompts import Prompts, chars_of
 from services.llm.stream import AnswerStream
-from services.llm.template import ChatTemplate, plain_segments
+from services.llm.values import Chunk, Conversation, GenerateParams, Prompt
 
 CLOSE_TIMEOUT_S = 10.0
 INLINE_CHARS = 16_384
 """Prompts up to this length are tokenised in the event loop (a few ms), longer ones on a thread."""
-MESSAGE_CHARS = 64
-"""What a message costs to render, however short it is."""
-
-
-class _Prompts:
-    """Prompt → tokens, for one model."""
-
-    def __init__(self, model: Model) -> None:
-        self._vocabulary: Vocabulary = model.vocabulary
-        self.template = ChatTemplate(
-            model.chat_template,
-            bos=self._vocabulary.bos_text,
-            eos=self._vocabulary.eos_text,
-            controls=self._vocabulary.controls(),
-        )
-        self._longest_token_bytes = self._vocabulary.longest_token_bytes()
-
-    def check_fits(self, prompt: Prompt, context_tokens: int) -> None:
-        """Refuse, before any work, what is too long whatever its tokens are.
-
-        Raises Fault CONTEXT_LENGTH_EXCEEDED. A text of n bytes has at least n / (bytes of the
-        longest token) tokens; tokenising megabytes only to refuse them would hold up others.
-        """
-        at_least = _text_bytes(prompt) // self._longest_token_bytes
-        if at_least > context_tokens:
-            raise Fault(
-                Reason.CONTEXT_LENGTH_EXCEEDED,
-                f"This model's context is {context_tokens} tokens, but the prompt has more than "
-                f"{at_least}; shorten it.",
-                metadata={"context_tokens": str(context_tokens)},
-            )
-
-    def tokens(self, prompt: Prompt) -> list[int]:
-        """Raises Fault INVALID_TEMPLATE."""
-        if isinstance(prompt, BarePrompt):
-            return self._vocabulary.tokens(plain_segments(prompt.text))
-        return self._vocabulary.tokens(self.template.render(prompt))
-
-
-def _text_bytes(prompt: Prompt) -> int:
-    """Bytes of text that every template keeps; at least."""
-    if isinstance(prompt, BarePrompt):
-        return len(prompt.text)
-    return sum(len(message.text) for message in prompt.messages)
-
-
-def _chars(prompt: Prompt) -> int:
-    if isinstance(prompt, BarePrompt):
-        return len(prompt.text)
-    return sum(
-        len(message.text) + len(message.reasoning) + len(message.name) + MESSAGE_CHARS
-        for message in prompt.messages
-    )
 
 
 class VocabularyOnly:
@@ -92,7 +32,7 @@ class VocabularyOnly:
     def __init__(self, path: Path, context_tokens: int) -> None:
         gguf_meta.read(path)
         self._context_tokens = context_tokens
-        self._prompts: _Prompts | None = _Prompts(Model(str(path), vocabulary_only=True))
+        self._prompts: Prompts | None = Prompts(Model(str(path), vocabulary_only=True))
 
     def count_tokens(self, prompt: Prompt) -> int:
         """As `Engine.count_tokens`."""
@@ -111,7 +51,7 @@ class LlamaEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._context: Context | None = None
-        self._prompts: _Prompts | None = None
+        self._prompts: Prompts | None = None
         self._loop: DecodeLoop | None = None
         self._facts: EngineFacts | None = None
 
@@ -126,7 +66,7 @@ class LlamaEngine:
         model = Model(str(spec.path), gpu_layers=spec.gpu_layers, progress=progress)
         try:
             context_tokens = _context_tokens(spec, model)
-            self._prompts = _Prompts(model)
+            self._prompts = Prompts(model)
             self._context = Context(
                 model,
                 cells=context_tokens * spec.places,
@@ -182,6 +122,7 @@ class LlamaEngine:
         """See the protocol."""
         arrived_s, loop = time.perf_counter(), _loaded(self._loop)
         check_params(params, self.facts.vocabulary_tokens)
+        _refuse_unbuilt(prompt, params)
         tokens = await self._tokens(prompt)
         answer = Answer(
             tokens,
@@ -204,7 +145,7 @@ class LlamaEngine:
     async def _tokens(self, prompt: Prompt) -> list[int]:
         prompts = _loaded(self._prompts)
         prompts.check_fits(prompt, self.facts.context_tokens)
-        if _chars(prompt) <= INLINE_CHARS:
+        if chars_of(prompt) <= INLINE_CHARS:
             return prompts.tokens(prompt)
         work = asyncio.ensure_future(asyncio.to_thread(prompts.tokens, prompt))
         try:
@@ -265,6 +206,20 @@ async def _left(job: Job, loop: DecodeLoop) -> None:
         raise Fault(
             Reason.ENGINE_CRASHED, "The engine is stuck and will be restarted; try again shortly."
         ) from None
+
+
+def _refuse_unbuilt(prompt: Prompt, params: GenerateParams) -> None:
+    unbuilt = {
+        "More than one answer a request (choices)": params.choices > 1,
+        "Log-probabilities (logprobs)": params.logprobs,
+        "Constrained output (output)": params.output is not None,
+        "Ending after a number of sentences (max_sentences)": params.max_sentences > 0,
+        "Ending at an unlikely token (min_probability)": params.min_probability > 0,
+        "Calling tools": isinstance(prompt, Conversation) and bool(prompt.tools),
+    }
+    for what, asked in unbuilt.items():
+        if asked:
+            raise not_implemented(what)
 
 
 T = TypeVar("T")

@@ -12,8 +12,10 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
-from services.llm.engine import Engine, Prompt
-from services.llm.wire import params_of, prompt_of, response_of
+from services.llm.engine import Engine
+from services.llm.values import Prompt
+from services.llm.wire import params_of, prompt_of
+from services.llm.wire_answer import response_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -24,6 +26,14 @@ class _NoVectors(rpc.LanguageModelServiceServicer):
 
     async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
         raise not_implemented("LanguageModelService.Rerank")
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        raise not_implemented("LanguageModelService.Tokenize")
+
+    async def Detokenize(
+        self, request: pb.DetokenizeRequest, context: Context
+    ) -> pb.DetokenizeResponse:
+        raise not_implemented("LanguageModelService.Detokenize")
 
 
 class VocabularyServicer(_NoVectors):

@@ -12,7 +12,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import llama_cpp as native
 import numpy as np
@@ -136,6 +136,14 @@ class Model:
         return bool(native.llama_model_has_decoder(self.handle))
 
 
+class InfillMarks(NamedTuple):
+    """The tokens before a prefix, a suffix, and the middle that the model is to write."""
+
+    prefix: int
+    suffix: int
+    middle: int
+
+
 class Vocabulary:
     """Text ↔ tokens. Safe to use from several threads; `piece` fills a cache, each id once."""
 
@@ -167,12 +175,28 @@ class Vocabulary:
         ids = range(self.size)
         return [self._text(i) for i in ids if native.llama_vocab_get_attr(self._handle, i) & wanted]
 
-    def tokens(self, segments: Iterable[Segment]) -> list[int]:
-        """A prompt, with the beginning token where the vocabulary wants one and none is there."""
+    def tokens(self, segments: Iterable[Segment], *, beginning: bool = True) -> list[int]:
+        """A prompt; with `beginning` also the beginning token, where the vocabulary wants one and
+        none is there.
+        """
         tokens = [t for s in segments for t in self._tokenize(s.text.encode(), s.control)]
-        if self._adds_bos and tokens[:1] != [self._bos]:
-            tokens.insert(0, self._bos)
+        if beginning and tokens[:1] != self.beginning:
+            tokens[:0] = self.beginning
         return tokens
+
+    @property
+    def beginning(self) -> list[int]:
+        """The token that prompts begin with; none for vocabularies that want none."""
+        return [self._bos] if self._adds_bos else []
+
+    def infill_marks(self) -> "InfillMarks | None":
+        """None for models that were not trained to fill a gap."""
+        marks = InfillMarks(
+            int(native.llama_vocab_fim_pre(self._handle)),
+            int(native.llama_vocab_fim_suf(self._handle)),
+            int(native.llama_vocab_fim_mid(self._handle)),
+        )
+        return marks if min(marks) >= 0 else None
 
     def _tokenize(self, text: bytes, control: bool) -> list[int]:
         room = len(text) + 16

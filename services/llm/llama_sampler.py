@@ -5,7 +5,7 @@ from typing import Any
 
 import llama_cpp as native
 
-from services.llm.engine import SamplingParams
+from services.llm.values import SamplingParams
 
 
 class Sampler:

@@ -24,10 +24,11 @@ from collections import deque
 from chassis.errors import Fault, Reason
 from services.llm.answer import Answer
 from services.llm.core import Demand, Slice, plan_step
-from services.llm.engine import Chunk, Occupancy
+from services.llm.engine import Occupancy
 from services.llm.llama_api import Context, DecodeAborted, Vocabulary
 from services.llm.llama_sampler import Sampler
 from services.llm.stream import AnswerStream, Event, deliver
+from services.llm.values import Chunk
 
 _CANCELLED = Fault(Reason.CANCELLED, "The request was cancelled.")
 

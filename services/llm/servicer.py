@@ -48,3 +48,11 @@ class LanguageModelServicer(rpc.LanguageModelServiceServicer):
 
     async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
         raise not_implemented("LanguageModelService.Rerank")
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        raise not_implemented("LanguageModelService.Tokenize")
+
+    async def Detokenize(
+        self, request: pb.DetokenizeRequest, context: Context
+    ) -> pb.DetokenizeResponse:
+        raise not_implemented("LanguageModelService.Detokenize")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from chassis.errors import Fault
-from services.llm.engine import Chunk
+from services.llm.values import Chunk
 
 Event = Chunk | Fault
 

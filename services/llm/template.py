@@ -26,7 +26,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from chassis.errors import Fault, Reason
-from services.llm.engine import ChatMessage, Conversation, Role
+from services.llm.values import ChatMessage, Conversation, Role
 
 MAX_SOURCE_CHARS = 256 * 1024
 MAX_RANGE_STEPS = 100_000

@@ -1,19 +1,31 @@
-"""cohabit.llm.v1 messages ↔ the engine's values."""
+"""cohabit.llm.v1 requests → the engine's values. Answers go the other way in `wire_answer.py`."""
 
-from chassis.errors import Fault, Reason, not_implemented
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from chassis.errors import Fault, Reason
 from cohabit.llm.v1 import llm_pb2 as pb
-from services.llm.engine import (
+from services.llm.values import (
     BarePrompt,
     ChatMessage,
-    Chunk,
+    ConstraintKind,
     Conversation,
-    Finish,
-    FinishReason,
     GenerateParams,
+    OutputConstraint,
     Prompt,
     Role,
     SamplingParams,
+    Tier,
+    TokenPrompt,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolMode,
+    Translation,
 )
+
+MAX_TOOLS = 128
 
 _ROLES = {
     pb.ROLE_SYSTEM: Role.SYSTEM,
@@ -26,44 +38,46 @@ _THINKING = {
     pb.THINKING_ENABLED: True,
     pb.THINKING_DISABLED: False,
 }
-_DEMANDS_TOOLS = frozenset({pb.ToolChoice.MODE_REQUIRED, pb.ToolChoice.MODE_NAMED})
-_FINISH = {
-    FinishReason.STOP: pb.FINISH_REASON_STOP,
-    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+_TOOL_MODES = {
+    pb.ToolChoice.MODE_UNSPECIFIED: ToolMode.AUTO,
+    pb.ToolChoice.MODE_NONE: ToolMode.NONE,
+    pb.ToolChoice.MODE_AUTO: ToolMode.AUTO,
+    pb.ToolChoice.MODE_REQUIRED: ToolMode.REQUIRED,
+    pb.ToolChoice.MODE_NAMED: ToolMode.NAMED,
+}
+_TIERS = {int(tier): tier for tier in Tier}
+_CONSTRAINTS = {
+    "json_object": ConstraintKind.JSON_OBJECT,
+    "json_schema": ConstraintKind.JSON_SCHEMA,
+    "grammar": ConstraintKind.GRAMMAR,
+    "regex": ConstraintKind.REGEX,
 }
 
 
-def prompt_of(request: pb.GenerateRequest | pb.CountTokensRequest) -> Prompt:
-    """What to answer. Raises Fault for what is missing or not built."""
+def prompt_of(request: pb.GenerateRequest | pb.CountTokensRequest | pb.TokenizeRequest) -> Prompt:
+    """What to answer, or to count. Raises Fault INVALID_REQUEST, MODALITY_UNSUPPORTED."""
     which = request.WhichOneof("input")
-    if which == "prompt":
-        return BarePrompt(request.prompt)
+    suffix = request.suffix if isinstance(request, pb.GenerateRequest) else ""
+    if which == "prompt" and not isinstance(request, pb.TokenizeRequest):
+        return BarePrompt(request.prompt, suffix)
+    if suffix:
+        raise _wrong("suffix", "`suffix` goes together with a `prompt` of text; remove it.")
+    if which == "text" and isinstance(request, pb.TokenizeRequest):
+        return BarePrompt(request.text)
+    if which == "prompt_token_ids" and isinstance(request, pb.GenerateRequest):
+        return TokenPrompt(tuple(request.prompt_token_ids.ids))
     if which is None or not request.conversation.messages:
         raise Fault(Reason.INVALID_REQUEST, "There is nothing to answer; send messages.")
-    talk = request.conversation
-    if talk.tools or talk.tool_choice.mode in _DEMANDS_TOOLS:
-        raise not_implemented("Calling tools")
-    if request.thinking not in _THINKING:
-        raise Fault(Reason.INVALID_REQUEST, f"There is no thinking mode {request.thinking}.")
-    return Conversation(
-        tuple(_message(message) for message in talk.messages),
-        continue_last=talk.continue_last,
-        thinking=_THINKING[request.thinking],
-    )
+    thinking = pb.THINKING_UNSPECIFIED
+    if not isinstance(request, pb.TokenizeRequest):
+        thinking = request.thinking
+    if thinking not in _THINKING:
+        raise Fault(Reason.INVALID_REQUEST, f"There is no thinking mode {thinking}.")
+    return _conversation(request.conversation, _THINKING[thinking])
 
 
 def params_of(request: pb.GenerateRequest) -> GenerateParams:
-    """How to answer. Raises Fault for what is not built."""
-    unbuilt = {
-        "More than one answer a request (choices)": request.choices > 1,
-        "Log-probabilities (logprobs)": request.logprobs or request.top_logprobs > 0,
-        "Constrained output (output)": request.HasField("output"),
-        "Ending after a number of sentences (max_sentences)": request.max_sentences > 0,
-        "Ending at an unlikely token (min_probability)": request.min_probability > 0,
-    }
-    for what, asked in unbuilt.items():
-        if asked:
-            raise not_implemented(what)
+    """How to answer. Ranges are checked by the engine, which knows its vocabulary."""
     given = request.sampling
     chosen = {f.name: value for f, value in given.ListFields() if f.name != "logit_bias"}
     return GenerateParams(
@@ -71,54 +85,115 @@ def params_of(request: pb.GenerateRequest) -> GenerateParams:
         stop=tuple(request.stop),
         sampling=SamplingParams(**chosen, logit_bias=dict(given.logit_bias)),
         ignore_eos=request.ignore_eos,
+        choices=request.choices or 1,
+        logprobs=request.logprobs,
+        top_logprobs=request.top_logprobs,
+        output=_constraint(request.output) if request.HasField("output") else None,
+        max_sentences=request.max_sentences,
+        min_probability=request.min_probability,
+        cache_scope=request.cache_scope,
+        tier=_tier(request.tier),
     )
 
 
-def response_of(chunk: Chunk) -> pb.GenerateResponse:
-    """A piece of an answer."""
-    response = pb.GenerateResponse(text=chunk.text, tokens=chunk.tokens)
-    if chunk.prefill is not None:
-        response.prefill.done_tokens = chunk.prefill.done_tokens
-        response.prefill.total_tokens = chunk.prefill.total_tokens
-    if chunk.finish is not None:
-        response.finish.CopyFrom(_finish(chunk.finish))
-    return response
+def _wrong(param: str, message: str) -> Fault:
+    return Fault(Reason.INVALID_REQUEST, message, metadata={"param": param})
+
+
+def _tier(tier: int) -> Tier:
+    return _TIERS.get(tier, Tier.UNSPECIFIED)
+
+
+def _constraint(output: pb.OutputConstraint) -> OutputConstraint | None:
+    which = output.WhichOneof("constraint")
+    if which is None or (which == "json_object" and not output.json_object):
+        return None
+    source = "" if which == "json_object" else str(getattr(output, which))
+    return OutputConstraint(_CONSTRAINTS[which], source)
+
+
+def _conversation(talk: pb.GenerateRequest.Conversation, thinking: bool | None) -> Conversation:
+    tools = tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(talk.tools[:MAX_TOOLS]))
+    if len(talk.tools) > MAX_TOOLS:
+        raise _wrong("tools", f"At most {MAX_TOOLS} tools can be offered; send fewer.")
+    if len({tool.name for tool in tools}) < len(tools):
+        raise _wrong("tools", "Two tools have the same name; rename one of them.")
+    return Conversation(
+        tuple(_message(message) for message in talk.messages),
+        continue_last=talk.continue_last,
+        thinking=thinking,
+        tools=tools,
+        tool_choice=_choice(talk.tool_choice, {tool.name for tool in tools}),
+    )
+
+
+def _choice(choice: pb.ToolChoice, known: set[str]) -> ToolChoice:
+    mode = _TOOL_MODES.get(choice.mode)
+    if mode is None:
+        raise _wrong("tool_choice", f"There is no tool choice {choice.mode}.")
+    if mode in {ToolMode.REQUIRED, ToolMode.NAMED} and not known:
+        raise _wrong("tool_choice", "A tool is demanded, but none is offered; send `tools`.")
+    if mode is ToolMode.NAMED and choice.name not in known:
+        raise _wrong("tool_choice", f"The tool `{choice.name[:64]}` is not among `tools`.")
+    return ToolChoice(mode, choice.name if mode is ToolMode.NAMED else "")
+
+
+def _tool(tool: pb.Tool, at: str) -> Tool:
+    if not tool.name:
+        raise _wrong(f"{at}.name", "Every tool needs a name.")
+    return Tool(tool.name, tool.description, _object(tool.parameters_json, f"{at}.parameters"))
+
+
+def _object(text: str, at: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise _wrong(at, f"`{at}` must be a JSON object.")
+    return value
 
 
 def _message(message: pb.Message) -> ChatMessage:
-    if message.role not in _ROLES:
+    role = _ROLES.get(message.role)
+    if role is None:
         raise Fault(Reason.INVALID_REQUEST, "Every message needs a role.")
-    if message.tool_calls or message.tool_call_id or message.role == pb.ROLE_TOOL:
-        raise not_implemented("Calling tools")
-    texts = []
-    for part in message.content:
-        if part.WhichOneof("part") != "text":
-            raise Fault(
-                Reason.MODALITY_UNSUPPORTED,
-                "This model reads text only; send only text.",
-            )
-        texts.append(part.text)
-    if message.reasoning and message.role != pb.ROLE_ASSISTANT:
+    assistant = role is Role.ASSISTANT
+    if message.reasoning and not assistant:
         raise Fault(Reason.INVALID_REQUEST, "Only messages of the assistant have `reasoning`.")
-    return ChatMessage(_ROLES[message.role], "".join(texts), message.name, message.reasoning)
-
-
-def _finish(finish: Finish) -> pb.Finish:
-    usage, timings = finish.usage, finish.timings
-    return pb.Finish(
-        reason=_FINISH[finish.reason],
-        stop=finish.stop,
-        usage=pb.Usage(
-            prompt_tokens=usage.prompt_tokens,
-            cached_prompt_tokens=usage.cached_prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-        ),
-        timings=pb.Timings(
-            tokenize_ms=timings.tokenize_ms,
-            engine_wait_ms=timings.engine_wait_ms,
-            prefill_ms=timings.prefill_ms,
-            first_token_ms=timings.first_token_ms,
-            decode_ms=timings.decode_ms,
-        ),
+    if message.tool_calls and not assistant:
+        raise Fault(Reason.INVALID_REQUEST, "Only messages of the assistant have `tool_calls`.")
+    if message.tool_call_id and role is not Role.TOOL:
+        raise Fault(Reason.INVALID_REQUEST, "Only messages of a tool have a `tool_call_id`.")
+    text, translation = _content(message)
+    return ChatMessage(
+        role,
+        text,
+        name=message.name,
+        reasoning=message.reasoning,
+        tool_calls=tuple(ToolCall(c.id, c.name, c.arguments_json) for c in message.tool_calls),
+        tool_call_id=message.tool_call_id,
+        translation=translation,
     )
+
+
+def _content(message: pb.Message) -> tuple[str, Translation | None]:
+    texts, translations = [], []
+    for part in message.content:
+        match part.WhichOneof("part"):
+            case "text":
+                texts.append(part.text)
+            case "translation":
+                given = part.translation
+                translations.append(
+                    Translation(given.text, given.source_lang_code, given.target_lang_code)
+                )
+            case _:
+                raise Fault(
+                    Reason.MODALITY_UNSUPPORTED, "This model reads text only; send only text."
+                )
+    if translations and (texts or len(translations) > 1):
+        raise Fault(
+            Reason.INVALID_REQUEST, "A text to translate stands alone in its message; send only it."
+        )
+    return "".join(texts), translations[0] if translations else None

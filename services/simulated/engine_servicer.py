@@ -93,6 +93,16 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
     ) -> llm_pb2.RerankResponse:
         raise not_implemented("Simulated reranking")
 
+    async def Tokenize(
+        self, request: llm_pb2.TokenizeRequest, context: Context
+    ) -> llm_pb2.TokenizeResponse:
+        raise not_implemented("A simulated tokeniser")
+
+    async def Detokenize(
+        self, request: llm_pb2.DetokenizeRequest, context: Context
+    ) -> llm_pb2.DetokenizeResponse:
+        raise not_implemented("A simulated tokeniser")
+
     def _check(self, asked: str) -> None:
         _check_model(self._process, asked)
         check_answers(asked, self._engine.profile)

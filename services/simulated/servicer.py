@@ -88,3 +88,13 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
         self, request: llm_pb2.RerankRequest, context: Context
     ) -> llm_pb2.RerankResponse:
         raise not_implemented("Simulated reranking")
+
+    async def Tokenize(
+        self, request: llm_pb2.TokenizeRequest, context: Context
+    ) -> llm_pb2.TokenizeResponse:
+        raise not_implemented("A simulated tokeniser")
+
+    async def Detokenize(
+        self, request: llm_pb2.DetokenizeRequest, context: Context
+    ) -> llm_pb2.DetokenizeResponse:
+        raise not_implemented("A simulated tokeniser")

@@ -10,20 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chassis.errors import Fault, Reason
-from services.llm.engine import (
-    BarePrompt,
-    ChatMessage,
-    Conversation,
-    EngineSpec,
-    FinishReason,
-    GenerateParams,
-    Occupancy,
-    Role,
-    SamplingParams,
-)
+from services.llm.engine import EngineSpec, Occupancy
 from services.llm.engine_llama import LlamaEngine, VocabularyOnly
 from services.llm.llama_api import Model, Vocabulary
 from services.llm.template import CHATML_NOTE, Segment
+from services.llm.values import (
+    BarePrompt,
+    ChatMessage,
+    Conversation,
+    FinishReason,
+    GenerateParams,
+    Role,
+    SamplingParams,
+)
 from tests.engine_kit import (
     DEADLINE_S,
     PROMPT,

@@ -12,13 +12,10 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from services.llm import engine_llama
-from services.llm.engine import (
-    BarePrompt,
-    EngineSpec,
-    Occupancy,
-)
+from services.llm.engine import EngineSpec, Occupancy
 from services.llm.engine_llama import LlamaEngine
 from services.llm.engine_main import until_broken
+from services.llm.values import BarePrompt
 from tests.engine_kit import (
     DEADLINE_S,
     FREED_WITHIN_S,

@@ -81,6 +81,16 @@ class Teller(models_pb2_grpc.ModelServiceServicer):
     ) -> models_pb2.UnloadModelResponse:
         return models_pb2.UnloadModelResponse()
 
+    async def OverrideModel(
+        self, request: models_pb2.OverrideModelRequest, context: Any
+    ) -> models_pb2.OverrideModelResponse:
+        return models_pb2.OverrideModelResponse()
+
+    async def SwapModel(
+        self, request: models_pb2.SwapModelRequest, context: Any
+    ) -> AsyncIterator[models_pb2.SwapModelResponse]:
+        yield models_pb2.SwapModelResponse()
+
 
 def model(
     key: str,

@@ -9,8 +9,9 @@ import pytest
 from chassis.errors import Fault, Reason
 from cohabit.llm.v1 import llm_pb2 as pb
 from edge.chat_request import ChatRequest, parse
-from edge.errors import PARAM
-from services.llm.engine import GenerateParams, SamplingParams, check_params
+from edge.speech import PARAM
+from services.llm.limits import check_params
+from services.llm.values import GenerateParams, SamplingParams
 
 USER = {"role": "user", "content": "Hello"}
 

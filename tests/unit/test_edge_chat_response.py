@@ -112,10 +112,10 @@ def test_finish_reasons(reason: pb.FinishReason.ValueType, word: str) -> None:
 
 
 def test_a_whole_answer() -> None:
-    collected = Collected()
+    collected = Collected("chatcmpl-1", 5, "m")
     for message in (pb.GenerateResponse(text="He", reasoning="Hm"), finish(text="y")):
         collected.feed(message)
-    raw = collected.body("chatcmpl-1", 5, "m")
+    raw = collected.body()
     msgspec.json.decode(raw, type=ChatCompletion)
     assert json.loads(raw) == {
         "id": "chatcmpl-1",

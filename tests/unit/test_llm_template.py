@@ -1,17 +1,19 @@
 """Chat templates: rendering, bounds, and messages that would speak with the template's voice."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chassis.errors import Fault, Reason
-from services.llm.engine import ChatMessage, Conversation, Role
 from services.llm.template import CHATML, CHATML_NOTE, ChatTemplate, Segment
+from services.llm.values import ChatMessage, Conversation, Role
 
 CONTROLS = ("<|im_start|>", "<|im_end|>", "<|im_end|>x")
 
 
-def said(*turns: tuple[Role, str], **options: bool) -> Conversation:
+def said(*turns: tuple[Role, str], **options: Any) -> Conversation:
     return Conversation(tuple(ChatMessage(role, text) for role, text in turns), **options)
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from cohabit.llm.v1 import llm_pb2 as pb
-from services.llm.engine import ChatMessage, Conversation, Role
-from services.llm.engine_llama import INLINE_CHARS, _chars
+from services.llm.engine_llama import INLINE_CHARS
+from services.llm.prompts import chars_of
+from services.llm.values import ChatMessage, Conversation, Role
 from services.llm.wire import prompt_of
 
 Talk = pb.GenerateRequest.Conversation
@@ -35,18 +36,23 @@ def test_a_conversation_keeps_what_was_thought() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        request(message(), tools=[pb.Tool(name="f")]),
         request(message(), tool_choice=Choice(mode=Choice.MODE_REQUIRED)),
         request(message(), tool_choice=Choice(mode=Choice.MODE_NAMED, name="f")),
-        request(message(), message(pb.ROLE_TOOL)),
+        request(
+            message(),
+            tools=[pb.Tool(name="f")],
+            tool_choice=Choice(mode=Choice.MODE_NAMED, name="g"),
+        ),
+        request(message(), tools=[pb.Tool(name="f"), pb.Tool(name="f")]),
+        request(message(), tools=[pb.Tool(name="f", parameters_json="[]")]),
         request(message(tool_call_id="1")),
-        request(message(pb.ROLE_ASSISTANT, tool_calls=[pb.ToolCall(id="1")])),
+        request(message(tool_calls=[pb.ToolCall(id="1")])),
     ],
 )
-def test_tools_are_not_built(asked: pb.GenerateRequest) -> None:
-    with pytest.raises(Fault, match="Calling tools is not built") as caught:
+def test_tools_that_make_no_sense_are_refused(asked: pb.GenerateRequest) -> None:
+    with pytest.raises(Fault) as caught:
         prompt_of(asked)
-    assert caught.value.reason is Reason.NOT_IMPLEMENTED
+    assert caught.value.reason is Reason.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("mode", [Choice.MODE_UNSPECIFIED, Choice.MODE_NONE, Choice.MODE_AUTO])
@@ -70,5 +76,7 @@ def test_what_makes_no_sense_is_refused(asked: pb.GenerateRequest) -> None:
 
 def test_many_messages_are_long_however_short_each_is() -> None:
     few, many = (Conversation((ChatMessage(Role.USER, ""),) * n) for n in (10, 10_000))
-    assert _chars(few) <= INLINE_CHARS < _chars(many)
-    assert _chars(Conversation((ChatMessage(Role.ASSISTANT, "", "", "x" * 20_000),))) > INLINE_CHARS
+    assert chars_of(few) <= INLINE_CHARS < chars_of(many)
+    assert (
+        chars_of(Conversation((ChatMessage(Role.ASSISTANT, "", "", "x" * 20_000),))) > INLINE_CHARS
+    )

@@ -3,6 +3,7 @@
 isort:skip_file
 Language models: generation, embeddings, reranking, counting."""
 
+from cohabit.common.v1 import common_pb2 as _common_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -155,6 +156,35 @@ class ContentPart(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class Translation(_message.Message):
+        """A text to translate."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TEXT_FIELD_NUMBER: _builtins.int
+        SOURCE_LANG_CODE_FIELD_NUMBER: _builtins.int
+        TARGET_LANG_CODE_FIELD_NUMBER: _builtins.int
+        text: _builtins.str
+        source_lang_code: _builtins.str
+        """Language of the text, e.g. "nl" or "pt-BR"; empty: whatever each part of it
+        is written in.
+        """
+        target_lang_code: _builtins.str
+        """Language of the answer."""
+        def __init__(
+            self,
+            *,
+            text: _builtins.str = ...,
+            source_lang_code: _builtins.str = ...,
+            target_lang_code: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["source_lang_code", b"source_lang_code", "target_lang_code", b"target_lang_code", "text", b"text"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Blob(_message.Message):
         """Bytes with their type."""
 
@@ -182,6 +212,7 @@ class ContentPart(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
+    TRANSLATION_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     @_builtins.property
     def image(self) -> Global___ContentPart.Blob:
@@ -191,18 +222,23 @@ class ContentPart(_message.Message):
     def file(self) -> Global___ContentPart.Blob:
         """A document."""
 
+    @_builtins.property
+    def translation(self) -> Global___ContentPart.Translation:
+        """A text to translate, for models whose chat template knows such a part."""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         image: Global___ContentPart.Blob | None = ...,
         file: Global___ContentPart.Blob | None = ...,
+        translation: Global___ContentPart.Translation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "image", b"image", "part", b"part", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "image", b"image", "part", b"part", "text", b"text", "translation", b"translation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "image", b"image", "part", b"part", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "image", b"image", "part", b"part", "text", b"text", "translation", b"translation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["text", "image", "file"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["text", "image", "file", "translation"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
@@ -523,6 +559,8 @@ class GenerateRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     CONVERSATION_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    SUFFIX_FIELD_NUMBER: _builtins.int
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
@@ -535,14 +573,19 @@ class GenerateRequest(_message.Message):
     MIN_PROBABILITY_FIELD_NUMBER: _builtins.int
     CACHE_SCOPE_FIELD_NUMBER: _builtins.int
     IGNORE_EOS_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Model.key. An engine serves one model and accepts that key alone."""
     prompt: _builtins.str
     """Tokenised as it is, special tokens included."""
+    suffix: _builtins.str
+    """Text behind the gap that the answer fills, with `prompt` before it; empty:
+    none. INVALID_ARGUMENT for models that were not trained to infill.
+    """
     max_tokens: _builtins.int
     """Longest answer in tokens; 0: what the context leaves."""
     choices: _builtins.int
-    """Answers to the same prompt; 0 means 1."""
+    """Answers to the same prompt, 16 at most; 0 means 1."""
     logprobs: _builtins.bool
     """Answer with log-probabilities of the chosen token and this many others; at
     most 20.
@@ -557,8 +600,14 @@ class GenerateRequest(_message.Message):
     """Whose cached prefixes may be reused; empty: everybody's."""
     ignore_eos: _builtins.bool
     """Generate past the model's end token, until `max_tokens`: for measuring."""
+    tier: _common_pb2.Tier.ValueType
+    """How urgent it is: when the KV cache is full, who matters least is parked."""
     @_builtins.property
     def conversation(self) -> Global___GenerateRequest.Conversation: ...
+    @_builtins.property
+    def prompt_token_ids(self) -> Global___TokenIds:
+        """Tokens, taken as they are."""
+
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The answer ends before the first of these; they are never part of it. At
@@ -575,6 +624,8 @@ class GenerateRequest(_message.Message):
         model: _builtins.str = ...,
         conversation: Global___GenerateRequest.Conversation | None = ...,
         prompt: _builtins.str = ...,
+        prompt_token_ids: Global___TokenIds | None = ...,
+        suffix: _builtins.str = ...,
         max_tokens: _builtins.int = ...,
         stop: _abc.Iterable[_builtins.str] | None = ...,
         sampling: Global___Sampling | None = ...,
@@ -587,16 +638,39 @@ class GenerateRequest(_message.Message):
         min_probability: _builtins.float = ...,
         cache_scope: _builtins.str = ...,
         ignore_eos: _builtins.bool = ...,
+        tier: _common_pb2.Tier.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["conversation", b"conversation", "input", b"input", "output", b"output", "prompt", b"prompt", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["conversation", b"conversation", "input", b"input", "output", b"output", "prompt", b"prompt", "prompt_token_ids", b"prompt_token_ids", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_scope", b"cache_scope", "choices", b"choices", "conversation", b"conversation", "ignore_eos", b"ignore_eos", "input", b"input", "logprobs", b"logprobs", "max_sentences", b"max_sentences", "max_tokens", b"max_tokens", "min_probability", b"min_probability", "model", b"model", "output", b"output", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "thinking", b"thinking", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_scope", b"cache_scope", "choices", b"choices", "conversation", b"conversation", "ignore_eos", b"ignore_eos", "input", b"input", "logprobs", b"logprobs", "max_sentences", b"max_sentences", "max_tokens", b"max_tokens", "min_probability", b"min_probability", "model", b"model", "output", b"output", "prompt", b"prompt", "prompt_token_ids", b"prompt_token_ids", "sampling", b"sampling", "stop", b"stop", "suffix", b"suffix", "thinking", b"thinking", "tier", b"tier", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["conversation", "prompt"]  # noqa: Y015
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["conversation", "prompt", "prompt_token_ids"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
+
+@_typing.final
+class TokenIds(_message.Message):
+    """Tokens of a model, by id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenIds: _TypeAlias = TokenIds  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
@@ -771,6 +845,7 @@ class Finish(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    SPECULATION_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     stop: _builtins.str
     """The stop string that ended it; empty: none did."""
@@ -778,6 +853,10 @@ class Finish(_message.Message):
     def usage(self) -> Global___Usage: ...
     @_builtins.property
     def timings(self) -> Global___Timings: ...
+    @_builtins.property
+    def speculation(self) -> Global___Speculation:
+        """Set where the model is configured to speculate."""
+
     def __init__(
         self,
         *,
@@ -785,14 +864,45 @@ class Finish(_message.Message):
         stop: _builtins.str = ...,
         usage: Global___Usage | None = ...,
         timings: Global___Timings | None = ...,
+        speculation: Global___Speculation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "stop", b"stop", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "speculation", b"speculation", "stop", b"stop", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finish: _TypeAlias = Finish  # noqa: Y015
+
+@_typing.final
+class Speculation(_message.Message):
+    """What guessing ahead saved."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAFTED_TOKENS_FIELD_NUMBER: _builtins.int
+    ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
+    SAVED_CALLS_FIELD_NUMBER: _builtins.int
+    drafted_tokens: _builtins.int
+    """Tokens guessed."""
+    accepted_tokens: _builtins.int
+    """Guesses that the model made, too."""
+    saved_calls: _builtins.int
+    """Decode steps that were not needed."""
+    def __init__(
+        self,
+        *,
+        drafted_tokens: _builtins.int = ...,
+        accepted_tokens: _builtins.int = ...,
+        saved_calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "saved_calls", b"saved_calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Speculation: _TypeAlias = Speculation  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
@@ -873,6 +983,7 @@ class EmbedRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     dimensions: _builtins.int
     """Truncate vectors to this many dimensions and normalise again; 0: all."""
@@ -880,16 +991,21 @@ class EmbedRequest(_message.Message):
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 256."""
 
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenIds]:
+        """Texts that are tokens already; instead of `texts`."""
+
     def __init__(
         self,
         *,
         model: _builtins.str = ...,
         texts: _abc.Iterable[_builtins.str] | None = ...,
         dimensions: _builtins.int = ...,
+        token_ids: _abc.Iterable[Global___TokenIds] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimensions", b"dimensions", "model", b"model", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimensions", b"dimensions", "model", b"model", "texts", b"texts", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1078,3 +1194,121 @@ class CountTokensResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
+
+@_typing.final
+class TokenizeRequest(_message.Message):
+    """A text, or a conversation as the model would see it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    ADD_SPECIAL_FIELD_NUMBER: _builtins.int
+    PARSE_SPECIAL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    text: _builtins.str
+    add_special: _builtins.bool
+    """Begin with the model's beginning token, if it has one. A conversation does
+    as its template says.
+    """
+    parse_special: _builtins.bool
+    """Names of control tokens in the text are those tokens."""
+    @_builtins.property
+    def conversation(self) -> Global___GenerateRequest.Conversation: ...
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        conversation: Global___GenerateRequest.Conversation | None = ...,
+        text: _builtins.str = ...,
+        add_special: _builtins.bool = ...,
+        parse_special: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["conversation", b"conversation", "input", b"input", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_special", b"add_special", "conversation", b"conversation", "input", b"input", "model", b"model", "parse_special", b"parse_special", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["conversation", "text"]  # noqa: Y015
+    _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
+
+Global___TokenizeRequest: _TypeAlias = TokenizeRequest  # noqa: Y015
+
+@_typing.final
+class TokenizeResponse(_message.Message):
+    """Its tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    context_tokens: _builtins.int
+    """Of the model."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The bytes of each."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        pieces: _abc.Iterable[_builtins.bytes] | None = ...,
+        context_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "pieces", b"pieces", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenizeResponse: _TypeAlias = TokenizeResponse  # noqa: Y015
+
+@_typing.final
+class DetokenizeRequest(_message.Message):
+    """Tokens to turn back into text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetokenizeRequest: _TypeAlias = DetokenizeRequest  # noqa: Y015
+
+@_typing.final
+class DetokenizeResponse(_message.Message):
+    """Their text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetokenizeResponse: _TypeAlias = DetokenizeResponse  # noqa: Y015

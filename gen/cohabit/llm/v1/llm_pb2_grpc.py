@@ -58,6 +58,16 @@ class LanguageModelServiceStub:
                 request_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.CountTokensRequest.SerializeToString,
                 response_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.CountTokensResponse.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/cohabit.llm.v1.LanguageModelService/Tokenize',
+                request_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeResponse.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/cohabit.llm.v1.LanguageModelService/Detokenize',
+                request_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
 
 
 class LanguageModelServiceServicer:
@@ -105,6 +115,22 @@ class LanguageModelServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """Tokenize answers the tokens of a text. Needs no permit, and works on COLD
+        models, as CountTokens does. Errors as CountTokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Detokenize answers the text of tokens; what is no whole character becomes
+        U+FFFD. As Tokenize; INVALID_ARGUMENT for a token the model does not have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LanguageModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +153,16 @@ def add_LanguageModelServiceServicer_to_server(servicer, server):
                     servicer.CountTokens,
                     request_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.CountTokensRequest.FromString,
                     response_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.CountTokensResponse.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeRequest.FromString,
+                    response_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.DetokenizeRequest.FromString,
+                    response_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.DetokenizeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -241,6 +277,60 @@ class LanguageModelService:
             '/cohabit.llm.v1.LanguageModelService/CountTokens',
             cohabit_dot_llm_dot_v1_dot_llm__pb2.CountTokensRequest.SerializeToString,
             cohabit_dot_llm_dot_v1_dot_llm__pb2.CountTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cohabit.llm.v1.LanguageModelService/Tokenize',
+            cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeRequest.SerializeToString,
+            cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cohabit.llm.v1.LanguageModelService/Detokenize',
+            cohabit_dot_llm_dot_v1_dot_llm__pb2.DetokenizeRequest.SerializeToString,
+            cohabit_dot_llm_dot_v1_dot_llm__pb2.DetokenizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,14 @@ class LanguageModelServiceStub:
     INVALID_ARGUMENT `context_length_exceeded` for a prompt that cannot fit
     whatever its tokens are, which is then not counted.
     """
+    Tokenize: _grpc.UnaryUnaryMultiCallable[_llm_pb2.TokenizeRequest, _llm_pb2.TokenizeResponse]
+    """Tokenize answers the tokens of a text. Needs no permit, and works on COLD
+    models, as CountTokens does. Errors as CountTokens.
+    """
+    Detokenize: _grpc.UnaryUnaryMultiCallable[_llm_pb2.DetokenizeRequest, _llm_pb2.DetokenizeResponse]
+    """Detokenize answers the text of tokens; what is no whole character becomes
+    U+FFFD. As Tokenize; INVALID_ARGUMENT for a token the model does not have.
+    """
 
 @_typing.type_check_only
 class LanguageModelServiceAsyncStub(LanguageModelServiceStub):
@@ -88,6 +96,14 @@ class LanguageModelServiceAsyncStub(LanguageModelServiceStub):
     from the model service also works on COLD models, by the vocabulary alone.
     INVALID_ARGUMENT `context_length_exceeded` for a prompt that cannot fit
     whatever its tokens are, which is then not counted.
+    """
+    Tokenize: _aio.UnaryUnaryMultiCallable[_llm_pb2.TokenizeRequest, _llm_pb2.TokenizeResponse]  # type: ignore[assignment]
+    """Tokenize answers the tokens of a text. Needs no permit, and works on COLD
+    models, as CountTokens does. Errors as CountTokens.
+    """
+    Detokenize: _aio.UnaryUnaryMultiCallable[_llm_pb2.DetokenizeRequest, _llm_pb2.DetokenizeResponse]  # type: ignore[assignment]
+    """Detokenize answers the text of tokens; what is no whole character becomes
+    U+FFFD. As Tokenize; INVALID_ARGUMENT for a token the model does not have.
     """
 
 class LanguageModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -140,6 +156,26 @@ class LanguageModelServiceServicer(metaclass=_abc_1.ABCMeta):
         from the model service also works on COLD models, by the vocabulary alone.
         INVALID_ARGUMENT `context_length_exceeded` for a prompt that cannot fit
         whatever its tokens are, which is then not counted.
+        """
+
+    @_abc_1.abstractmethod
+    def Tokenize(
+        self,
+        request: _llm_pb2.TokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_llm_pb2.TokenizeResponse, _abc.Awaitable[_llm_pb2.TokenizeResponse]]:
+        """Tokenize answers the tokens of a text. Needs no permit, and works on COLD
+        models, as CountTokens does. Errors as CountTokens.
+        """
+
+    @_abc_1.abstractmethod
+    def Detokenize(
+        self,
+        request: _llm_pb2.DetokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_llm_pb2.DetokenizeResponse, _abc.Awaitable[_llm_pb2.DetokenizeResponse]]:
+        """Detokenize answers the text of tokens; what is no whole character becomes
+        U+FFFD. As Tokenize; INVALID_ARGUMENT for a token the model does not have.
         """
 
 def add_LanguageModelServiceServicer_to_server(servicer: LanguageModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -113,6 +113,26 @@ class Model(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class OverridesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     KEY_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
@@ -126,6 +146,7 @@ class Model(_message.Message):
     CREATED_UNIX_MS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
+    OVERRIDES_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The name clients ask for, unique over all services."""
     kind: Global___ModelKind.ValueType
@@ -162,6 +183,12 @@ class Model(_message.Message):
     def capabilities(self) -> Global___Capabilities:
         """What clients may send and expect."""
 
+    @_builtins.property
+    def overrides(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Settings of its next load that differ from the configuration, by name; the
+        values as JSON. Lost when its service restarts.
+        """
+
     def __init__(
         self,
         *,
@@ -178,10 +205,11 @@ class Model(_message.Message):
         created_unix_ms: _builtins.int = ...,
         owner: _builtins.str = ...,
         service: _builtins.str = ...,
+        overrides: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "failure", b"failure", "footprint", b"footprint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "owner", b"owner", "service", b"service", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "overrides", b"overrides", "owner", b"owner", "service", b"service", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,6 +230,7 @@ class Instance(_message.Message):
     LOAD_PROGRESS_FIELD_NUMBER: _builtins.int
     MATERIALISED_MIB_FIELD_NUMBER: _builtins.int
     LOAD_MS_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     """Unique among all instances ever started by this service."""
     state: Global___ModelState.ValueType
@@ -224,6 +253,10 @@ class Instance(_message.Message):
     def running_permit_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Permits whose work runs here now."""
 
+    @_builtins.property
+    def placement(self) -> Global___Placement:
+        """Where its weights are; set when READY, by engines that can say."""
+
     def __init__(
         self,
         *,
@@ -236,14 +269,60 @@ class Instance(_message.Message):
         load_progress: _builtins.float = ...,
         materialised_mib: _builtins.int = ...,
         load_ms: _builtins.int = ...,
+        placement: Global___Placement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "instance_id", b"instance_id", "lease_id", b"lease_id", "load_ms", b"load_ms", "load_progress", b"load_progress", "materialised_mib", b"materialised_mib", "places", b"places", "running_permit_ids", b"running_permit_ids", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "instance_id", b"instance_id", "lease_id", b"lease_id", "load_ms", b"load_ms", "load_progress", b"load_progress", "materialised_mib", b"materialised_mib", "placement", b"placement", "places", b"places", "running_permit_ids", b"running_permit_ids", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Instance: _TypeAlias = Instance  # noqa: Y015
+
+@_typing.final
+class Placement(_message.Message):
+    """Where a loaded model computes, and by which settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    DEVICE_NAME_FIELD_NUMBER: _builtins.int
+    GPU_LAYERS_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"gpu", "partial" (some layers on the card) or "cpu"."""
+    device_name: _builtins.str
+    """The card as its driver names it; empty on the CPU."""
+    gpu_layers: _builtins.int
+    """Layers on the card, of `layers`."""
+    layers: _builtins.int
+    degraded: _builtins.bool
+    """It was meant for a card and runs on the CPU."""
+    profile: _builtins.str
+    """The device profile its sizes come from, e.g. "ada", "cpu"."""
+    why: _builtins.str
+    """One sentence: why it is where it is."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        device_name: _builtins.str = ...,
+        gpu_layers: _builtins.int = ...,
+        layers: _builtins.int = ...,
+        degraded: _builtins.bool = ...,
+        profile: _builtins.str = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "device_name", b"device_name", "gpu_layers", b"gpu_layers", "kind", b"kind", "layers", b"layers", "profile", b"profile", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class Capabilities(_message.Message):
@@ -256,6 +335,10 @@ class Capabilities(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     THINKING_FIELD_NUMBER: _builtins.int
     STRUCTURED_OUTPUT_FIELD_NUMBER: _builtins.int
+    INFILL_FIELD_NUMBER: _builtins.int
+    TRANSLATION_FIELD_NUMBER: _builtins.int
+    EMBEDDING_DIMENSIONS_FIELD_NUMBER: _builtins.int
+    TEXT_TOKENS_FIELD_NUMBER: _builtins.int
     context_tokens: _builtins.int
     """Longest prompt plus answer, in tokens; 0 where tokens make no sense."""
     tools: _builtins.bool
@@ -264,6 +347,14 @@ class Capabilities(_message.Message):
     """Thinking can be turned on and off by request."""
     structured_output: _builtins.bool
     """JSON schema and grammar output."""
+    infill: _builtins.bool
+    """A prompt with a suffix is filled in."""
+    translation: _builtins.bool
+    """Texts with language codes are translated."""
+    embedding_dimensions: _builtins.int
+    """Length of its vectors; 0: it makes none."""
+    text_tokens: _builtins.int
+    """Most tokens one text of a batch may have; 0: `context_tokens`."""
     @_builtins.property
     def input_modalities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Input kinds: "text", "image", "audio", "file"."""
@@ -276,10 +367,14 @@ class Capabilities(_message.Message):
         tools: _builtins.bool = ...,
         thinking: _builtins.bool = ...,
         structured_output: _builtins.bool = ...,
+        infill: _builtins.bool = ...,
+        translation: _builtins.bool = ...,
+        embedding_dimensions: _builtins.int = ...,
+        text_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "input_modalities", b"input_modalities", "structured_output", b"structured_output", "thinking", b"thinking", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "embedding_dimensions", b"embedding_dimensions", "infill", b"infill", "input_modalities", b"input_modalities", "structured_output", b"structured_output", "text_tokens", b"text_tokens", "thinking", b"thinking", "tools", b"tools", "translation", b"translation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -595,6 +690,195 @@ class PermitChange(_message.Message):
 Global___PermitChange: _TypeAlias = PermitChange  # noqa: Y015
 
 @_typing.final
+class OverrideModelRequest(_message.Message):
+    """Settings for the next load."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OverridesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KEY_FIELD_NUMBER: _builtins.int
+    OVERRIDES_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Model.key"""
+    @_builtins.property
+    def overrides(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """By the configuration's names; the values as JSON. Replaces former overrides."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        overrides: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "overrides", b"overrides"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OverrideModelRequest: _TypeAlias = OverrideModelRequest  # noqa: Y015
+
+@_typing.final
+class OverrideModelResponse(_message.Message):
+    """The model with its overrides."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> Global___Model: ...
+    def __init__(
+        self,
+        *,
+        model: Global___Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OverrideModelResponse: _TypeAlias = OverrideModelResponse  # noqa: Y015
+
+@_typing.final
+class SwapModelRequest(_message.Message):
+    """Another file for a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OverridesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KEY_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    OVERRIDES_FIELD_NUMBER: _builtins.int
+    DRAIN_MS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Model.key"""
+    path: _builtins.str
+    """File, relative to the service's swap directory or inside it."""
+    drain_ms: _builtins.int
+    """How long running requests may take to finish; 0: the service's default."""
+    @_builtins.property
+    def overrides(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As OverrideModelRequest.overrides, together with the file."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        path: _builtins.str = ...,
+        overrides: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        drain_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain_ms", b"drain_ms", "key", b"key", "overrides", b"overrides", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SwapModelRequest: _TypeAlias = SwapModelRequest  # noqa: Y015
+
+@_typing.final
+class SwapModelResponse(_message.Message):
+    """A step of a swap; the last one has PHASE_DONE."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Phase:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SwapModelResponse._Phase.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PHASE_UNSPECIFIED: SwapModelResponse._Phase.ValueType  # 0
+        """Never sent."""
+        PHASE_DRAINING: SwapModelResponse._Phase.ValueType  # 1
+        """Running requests finish."""
+        PHASE_LOADING: SwapModelResponse._Phase.ValueType  # 2
+        """The new file is being loaded."""
+        PHASE_RESTORING: SwapModelResponse._Phase.ValueType  # 3
+        """It failed; the former file is being loaded."""
+        PHASE_DONE: SwapModelResponse._Phase.ValueType  # 4
+        """The new file serves."""
+
+    class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
+        """What is being done."""
+
+    PHASE_UNSPECIFIED: SwapModelResponse.Phase.ValueType  # 0
+    """Never sent."""
+    PHASE_DRAINING: SwapModelResponse.Phase.ValueType  # 1
+    """Running requests finish."""
+    PHASE_LOADING: SwapModelResponse.Phase.ValueType  # 2
+    """The new file is being loaded."""
+    PHASE_RESTORING: SwapModelResponse.Phase.ValueType  # 3
+    """It failed; the former file is being loaded."""
+    PHASE_DONE: SwapModelResponse.Phase.ValueType  # 4
+    """The new file serves."""
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    LOAD_PROGRESS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    phase: Global___SwapModelResponse.Phase.ValueType
+    """What is being done."""
+    load_progress: _builtins.float
+    """Share of the weights that is read, meaningful while loading."""
+    @_builtins.property
+    def model(self) -> Global___Model:
+        """The model, in the last event."""
+
+    def __init__(
+        self,
+        *,
+        phase: Global___SwapModelResponse.Phase.ValueType = ...,
+        load_progress: _builtins.float = ...,
+        model: Global___Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["load_progress", b"load_progress", "model", b"model", "phase", b"phase"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SwapModelResponse: _TypeAlias = SwapModelResponse  # noqa: Y015
+
+@_typing.final
 class WatchEngineRequest(_message.Message):
     """Nothing to ask."""
 
@@ -667,21 +951,27 @@ class EngineReady(_message.Message):
 
     PLACES_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     places: _builtins.int
     """Requests it runs side by side."""
     @_builtins.property
     def capabilities(self) -> Global___Capabilities:
         """What the model really accepts."""
 
+    @_builtins.property
+    def placement(self) -> Global___Placement:
+        """Where its weights are."""
+
     def __init__(
         self,
         *,
         places: _builtins.int = ...,
         capabilities: Global___Capabilities | None = ...,
+        placement: Global___Placement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "places", b"places"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "placement", b"placement", "places", b"places"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

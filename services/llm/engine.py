@@ -8,14 +8,23 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from services.llm.values import Chunk, GenerateParams, Prompt
 
+KvType = Literal["f16", "q8_0"]
+"""How keys and values are kept in the cache."""
+Speculation = Literal["off", "lookup"]
+"""`lookup`: what followed the same words earlier in the text is tried as the next tokens."""
+CacheScope = Literal["global", "key"]
+"""Among whom a prefix is shared: everybody, or the requests of one fairness key."""
+ALL_LAYERS = -1
+MOST_PLACES = 256
 
-def default_threads() -> int:
+
+def default_threads(spare_cores: int = 1) -> int:
     """One core is left to whoever feeds the engine and reads from it."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+    return max(1, len(os.sched_getaffinity(0)) - spare_cores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +39,32 @@ class EngineSpec:
     threads: int = field(default_factory=default_threads)
     batch_tokens: int = 512
     """Tokens of one native call, at most."""
+    ubatch_tokens: int = 512
+    """Tokens of one pass over the device within a native call; at most `batch_tokens` count."""
     prefill_chunk_tokens: int = 64
     """Prompt tokens of one native call while neighbours decode: what they may be held up by."""
     gpu_layers: int = 0
+    """Layers kept on the card; ALL_LAYERS: every one, the output layer included."""
+    kv_type: KvType = "f16"
+    flash_attention: bool | None = None
+    """None: where the native library finds it worth while; a q8_0 cache needs it."""
+    cache_tokens: int = 0
+    """Size of the KV cache; 0: `places * context_tokens`. Less, and the youngest may be parked."""
+    idle_cache_tokens: int = 512
+    """Cells of the KV cache that prefixes of finished requests may keep: idle ones slow decoding
+    down where memory is slow."""
+    prefix_cache_mib: int = 256
+    """Host memory for prefixes and parked requests that have left the KV cache; 0: none."""
+    cache_scope: CacheScope = "global"
+    speculation: Speculation = "off"
+    draft_tokens: int = 4
+    """Tokens tried ahead of one step, at most."""
+    profile: str = "cpu"
+    """The device profile that the figures come from; shown, and nothing else."""
+    placement_why: str = ""
+    """One sentence: why `gpu_layers` is what it is."""
+    allow_cpu_fallback: bool = False
+    """Load on the CPU, and say so, where layers were meant for a card that is not there."""
     waiting: int = 64
     """Requests that may wait for a place inside the engine."""
     buffer_tokens: int = 1024
@@ -40,10 +72,38 @@ class EngineSpec:
 
     def __post_init__(self) -> None:
         sizes = (self.places, self.threads, self.batch_tokens, self.prefill_chunk_tokens)
-        if min(*sizes, self.waiting, self.buffer_tokens) < 1 or self.context_tokens < 0:
+        bounds = (self.ubatch_tokens, self.waiting, self.buffer_tokens, self.draft_tokens)
+        if min(*sizes, *bounds) < 1:
             raise ValueError("places, threads, sizes and bounds of an engine are at least 1")
-        if self.places > min(self.batch_tokens, 256):
-            raise ValueError("an engine has at most 256 places, and no more than batch_tokens")
+        caches = (self.cache_tokens, self.idle_cache_tokens, self.prefix_cache_mib)
+        if min(self.context_tokens, *caches) < 0 or self.gpu_layers < ALL_LAYERS:
+            raise ValueError("contexts, caches and layers of an engine are not negative")
+        if self.kv_type != "f16" and self.flash_attention is False:
+            raise ValueError(f"a KV cache of {self.kv_type} needs flash attention")
+        if self.places > min(self.batch_tokens, MOST_PLACES):
+            most = f"at most {MOST_PLACES} places, and no more than batch_tokens"
+            raise ValueError(f"an engine has {most}")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a loaded model computes."""
+
+    gpu_layers: int
+    layers: int
+    """Repeating layers and the output layer."""
+    device_name: str = ""
+    """The card as its driver names it; empty on the CPU."""
+    degraded: bool = False
+    """It was meant for a card and computes on the CPU."""
+    why: str = ""
+
+    @property
+    def kind(self) -> str:
+        """As the contract calls it."""
+        if self.gpu_layers <= 0:
+            return "cpu"
+        return "gpu" if self.gpu_layers >= self.layers else "partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +119,8 @@ class EngineFacts:
     kv_cache_mib: int
     template_note: str
     """Empty where the file brings its own chat template, else why ChatML stands in."""
+    placed: Placed | None = None
+    """None: the engine cannot say."""
 
 
 @dataclass(frozen=True, slots=True)

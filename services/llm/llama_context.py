@@ -7,14 +7,38 @@ to the one thread that decodes with it. Which sequence is whose is decided elsew
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import llama_cpp as native
 import numpy as np
 from numpy.typing import NDArray
 
 from chassis.errors import Fault, Reason
+from services.llm.engine import KvType
 from services.llm.llama_api import Model, complaint
 from services.llm.llama_sampler import Sampler
+
+_KV_TYPES = {"f16": native.GGML_TYPE_F16, "q8_0": native.GGML_TYPE_Q8_0}
+_FLASH_ATTENTION = {
+    None: native.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    False: native.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    True: native.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSize:
+    """What a context is made with."""
+
+    cells: int
+    sequences: int
+    outputs: int
+    """Rows of one batch that may want logits."""
+    batch_tokens: int
+    ubatch_tokens: int
+    threads: int
+    kv_type: KvType = "f16"
+    flash_attention: bool | None = None
 
 
 class DecodeAborted(Exception):
@@ -35,18 +59,17 @@ class Context:
     def __init__(
         self,
         model: Model,
-        *,
-        cells: int,
-        sequences: int,
-        outputs: int,
-        batch_tokens: int,
-        threads: int,
+        size: ContextSize,
     ) -> None:
         params = native.llama_context_default_params()
-        params.n_ctx, params.n_seq_max, params.kv_unified = cells, sequences, True
-        params.n_batch = params.n_ubatch = batch_tokens
-        params.n_outputs_max = outputs  # logits of a row or two a sequence, not of a whole batch
-        params.n_threads = params.n_threads_batch = threads
+        params.n_ctx, params.n_seq_max, params.kv_unified = size.cells, size.sequences, True
+        params.n_batch = size.batch_tokens
+        params.n_ubatch = min(size.ubatch_tokens, size.batch_tokens)
+        # Logits of a row or two a sequence, not of a whole batch.
+        params.n_outputs_max = size.outputs
+        params.n_threads = params.n_threads_batch = size.threads
+        params.type_k = params.type_v = _KV_TYPES[size.kv_type]
+        params.flash_attn_type = _FLASH_ATTENTION[size.flash_attention]
         params.no_perf = True
         params.swa_full = True  # keep what slid out of a window: a rolled-back step needs it
         self._model = model
@@ -159,9 +182,7 @@ class Context:
         return bool(native.llama_memory_seq_rm(self._memory, sequence, position, -1))
 
     def copy(self, source: int, sequence: int, tokens: int) -> None:
-        """Have `sequence`, which holds nothing, begin with the first `tokens` of `source`: it shares
-        their cells.
-        """
+        """Have the empty `sequence` begin with the first `tokens` of `source`, in its cells."""
         native.llama_memory_seq_cp(self._memory, source, sequence, 0, tokens)
 
     def reusable(self, sequence: int, tokens: int) -> bool:
@@ -185,7 +206,7 @@ class Context:
         return int(native.llama_state_seq_get_size(self.handle, sequence))
 
     def restore(self, sequence: int, state: bytes) -> bool:
-        """Put a saved state into a sequence that holds nothing; False: there are no cells for it."""
+        """Put a saved state into an empty sequence; False: there are no cells for it."""
         buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
         read = int(native.llama_state_seq_set_data(self.handle, buffer, len(state), sequence))
         if read == 0:

@@ -48,9 +48,13 @@ class Sampler:
     """A native chain of samplers; belongs to one answer."""
 
     def __init__(
-        self, params: SamplingParams, vocabulary_tokens: int, history: Sequence[int], shift: int = 0
+        self,
+        params: SamplingParams,
+        vocabulary_tokens: int,
+        history: Sequence[int],
+        shift: int = 0,
     ) -> None:
-        """`shift` tells answers to one prompt apart: it is added to the seed, where there is one."""
+        """`shift`, added to a seed that is given, tells answers to one prompt apart."""
         self._handle = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
         for stage in _stages(params, vocabulary_tokens, shift):
             native.llama_sampler_chain_add(self._handle, stage)

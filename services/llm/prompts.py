@@ -38,14 +38,14 @@ class Prompts:
     """Prompt → tokens, for one model."""
 
     def __init__(self, model: Model) -> None:
-        self._vocabulary: Vocabulary = model.vocabulary
+        self.vocabulary: Vocabulary = model.vocabulary
         self.template = ChatTemplate(
             model.chat_template,
-            bos=self._vocabulary.bos_text,
-            eos=self._vocabulary.eos_text,
-            controls=self._vocabulary.controls(),
+            bos=self.vocabulary.bos_text,
+            eos=self.vocabulary.eos_text,
+            controls=self.vocabulary.controls(),
         )
-        self._longest_token_bytes = self._vocabulary.longest_token_bytes()
+        self._longest_token_bytes = self.vocabulary.longest_token_bytes()
 
     def check_fits(self, prompt: Prompt, context_tokens: int) -> None:
         """Refuse, before any work, what is too long whatever its tokens are.
@@ -71,13 +71,13 @@ class Prompts:
         if isinstance(prompt, TokenPrompt):
             return self._known(prompt.tokens)
         if isinstance(prompt, Conversation):
-            return self._vocabulary.tokens(self.template.render(prompt))
+            return self.vocabulary.tokens(self.template.render(prompt))
         if prompt.suffix:
             return self._infill(prompt)
-        return self._vocabulary.tokens(plain_segments(prompt.text))
+        return self.vocabulary.tokens(plain_segments(prompt.text))
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
-        size = self._vocabulary.size
+        size = self.vocabulary.size
         if wrong := next((t for t in tokens if not 0 <= t < size), None):
             raise Fault(
                 Reason.INVALID_REQUEST,
@@ -88,17 +88,17 @@ class Prompts:
 
     def _infill(self, prompt: BarePrompt) -> list[int]:
         """Prefix, suffix, middle: the order that models which know all three were trained on."""
-        marks = self._vocabulary.infill_marks()
+        marks = self.vocabulary.infill_marks()
         if marks is None:
             raise Fault(
                 Reason.INVALID_REQUEST,
                 "This model was not trained to fill a gap; send the prompt without `suffix`.",
                 metadata={"param": "suffix"},
             )
-        before = self._vocabulary.tokens(plain_segments(prompt.text), beginning=False)
-        behind = self._vocabulary.tokens(plain_segments(prompt.suffix), beginning=False)
+        before = self.vocabulary.tokens(plain_segments(prompt.text), beginning=False)
+        behind = self.vocabulary.tokens(plain_segments(prompt.suffix), beginning=False)
         tokens = [marks.prefix, *before, marks.suffix, *behind, marks.middle]
-        return [*self._vocabulary.beginning, *tokens]
+        return [*self.vocabulary.beginning, *tokens]
 
 
 def _text_bytes(prompt: Prompt) -> int:

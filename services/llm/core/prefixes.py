@@ -166,7 +166,7 @@ class Prefixes:
         idle = self.idle
         return [self._leave(idle[0])] if idle else []
 
-    def forget(self, key: int) -> Effect:
+    def forget(self, key: int) -> Forget:
         """It cannot be used."""
         return self._forget(key)
 

@@ -77,6 +77,7 @@ class Constraint:
         except ValueError:
             self._check()
             raise
+        self._check()
         allowed = np.unpackbits(bits.view(np.uint8), count=self._size, bitorder="little")
         return allowed.view(np.bool_)
 
@@ -87,8 +88,6 @@ class Constraint:
         nothing of the vocabulary fits.
         """
         allowed = self.mask()
-        if not allowed.any():
-            raise self._fault("No token of this model can go on with the answer's form")
         logits[: self._size][~allowed] = -np.inf
         logits[self._size :] = -np.inf
 
@@ -107,11 +106,12 @@ class Constraint:
         )
 
     def _check(self) -> None:
-        if self._matcher.is_error():
-            raise self._fault(
-                "The form that the answer should have became too complex to follow", " simplify it."
-            )
+        if not self._matcher.is_error():
+            return
+        if "NoExtension" in self._matcher.get_error():
+            raise self._fault("Nothing can go on with the form that the answer should have")
+        raise self._fault("The form that the answer should have became too complex to follow")
 
-    def _fault(self, what: str, advice: str = " change it.") -> Fault:
-        message = f"{what} (`{self._param}`);{advice}"
+    def _fault(self, what: str) -> Fault:
+        message = f"{what} (`{self._param}`); simplify it."
         return Fault(Reason.INVALID_REQUEST, message, metadata={"param": self._param})

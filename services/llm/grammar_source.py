@@ -3,11 +3,11 @@
 `Unfit` says what is wrong with it in one sentence. Vocabularies and the state of answers stay out.
 """
 
+import json
 import re
 from collections.abc import Callable
-from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, regex_to_lark
 
 from services.llm.gbnf import lark_of
 from services.llm.regex_bounds import weigh
@@ -21,11 +21,22 @@ from services.llm.values import ConstraintKind, OutputConstraint
 MAX_REGEX_BYTES = 8192
 MAX_LARK_BYTES = 1 << 20
 
+# Where only one text can follow, the model still chooses how to split it into tokens.
+_UNFORCED = '%llguidance {"no_forcing": true}\n'
+
 # One blank, or a line break and an indent. Without a bound a model may write blanks for ever.
-WHITESPACE = r"[ ]|\r?\n([ ]{0,64}|\t{0,16})"
+_STYLE = {"x-guidance": {"whitespace_pattern": r"[ ]|\r?\n([ ]{0,64}|\t{0,16})"}}
+
+_SAID = (
+    ("NoExtension", "nothing can fulfil it"),
+    ("Unsatisfiable schema: Regex is empty", "its pattern, format and lengths exclude each other"),
+    ("Unable to determine if regex is empty", "its pattern and lengths together are too complex"),
+    ("oneOf constraints are not", "its choices may hold at once; tell them apart or say `anyOf`"),
+)
+"""Complaints of the matcher that say too much of its inside."""
 
 Compile = Callable[[str], LLMatcher]
-"""Never raises: a matcher may be in error."""
+"""Of Lark. Never raises: a matcher may be in error."""
 
 
 def compiled(output: OutputConstraint, compile_: Compile) -> LLMatcher:
@@ -36,8 +47,7 @@ def compiled(output: OutputConstraint, compile_: Compile) -> LLMatcher:
         case ConstraintKind.JSON_SCHEMA:
             return _schema(output.source, compile_)
         case ConstraintKind.GRAMMAR:
-            lark = LLMatcher.grammar_from_lark(lark_of(output.source))
-            return _whole("grammar", compile_(lark))
+            return _whole("grammar", compile_(_UNFORCED + lark_of(output.source)))
         case ConstraintKind.REGEX:
             return _whole("regular expression", compile_(_regex(output.source)))
         case ConstraintKind.LARK:
@@ -75,8 +85,8 @@ def _schema(source: str, compile_: Compile) -> LLMatcher:
 
 
 def _json(schema: Schema) -> str:
-    words: dict[str, Any] = schema if isinstance(schema, dict) else {}
-    return LLMatcher.grammar_from_json_schema(words, overrides={"whitespace_pattern": WHITESPACE})
+    words = schema if isinstance(schema, dict) else {}
+    return f"{_UNFORCED}start: %json {json.dumps(words | _STYLE)}"
 
 
 def _regex(source: str) -> str:
@@ -86,13 +96,13 @@ def _regex(source: str) -> str:
         weigh(source)
     except Unfit as error:
         raise Unfit(f"The regular expression cannot be used: {error}.") from None
-    return LLMatcher.grammar_from_regex(source)
+    return f"{_UNFORCED}start: /{regex_to_lark(source, '')}/"
 
 
 def _lark(source: str) -> str:
     if len(source.encode("utf-8", "replace")) > MAX_LARK_BYTES:
         raise Unfit(f"The form is larger than {MAX_LARK_BYTES >> 20} MiB; offer fewer tools.")
-    return LLMatcher.grammar_from_lark(source)
+    return _UNFORCED + source
 
 
 def _whole(what: str, matcher: LLMatcher) -> LLMatcher:
@@ -103,11 +113,14 @@ def _whole(what: str, matcher: LLMatcher) -> LLMatcher:
 
 def _complaint(matcher: LLMatcher) -> str:
     """What speaks against it: its own error, or that no token can come first."""
+    if matcher.is_error():
+        return matcher.get_error()
+    trial = matcher.deep_copy()
     try:
-        begins = matcher.is_error() or any(matcher.deep_copy().compute_bitmask())
+        begins = any(trial.compute_bitmask())
     except ValueError as error:
         return str(error)
-    return matcher.get_error() if begins else "no answer can fulfil it"
+    return trial.get_error() if begins else "NoExtension"
 
 
 def _cause(said: str) -> str:
@@ -115,6 +128,9 @@ def _cause(said: str) -> str:
     said = said.partition("\n<")[0]  # what follows is its inner state
     errors = re.findall(r"^error: (.+)$", said, re.MULTILINE)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [re.sub(r"^at \d+\(\d+\): (failed to compile JSON schema: )?", "", s) for s in lines]
     line = errors[-1] if errors else lines[0] if lines else "it cannot be fulfilled"
-    line = line.replace("Unsatisfiable schema: ", "nothing can fulfil it: ")
-    return line[:200].rstrip(". ")
+    for theirs, ours in _SAID:
+        if line.startswith(theirs):
+            return ours
+    return line.replace("Unsatisfiable schema: ", "nothing can fulfil it: ")[:200].rstrip(". ")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NoReturn
+from urllib.parse import quote, unquote
 
 from services.llm.regex_bounds import weigh
 from services.llm.schema_values import PLAIN
@@ -23,7 +24,7 @@ from services.llm.schema_words import (
 )
 from services.llm.unfit import Path, Unfit, unfit
 
-MAX_SOURCE_BYTES = 128 * 1024
+MAX_SOURCE_BYTES = 256 * 1024
 MAX_DEPTH = 40
 """Schemas inside schemas; the compiler itself gives up at 128 brackets."""
 MAX_SCHEMAS = 4000
@@ -142,8 +143,12 @@ class Check:
     def _reference(self, value: Any, at: Path, _depth: int = 0) -> str:
         if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
             raise unfit(at, "must lead into this document, as `#/$defs/name` does")
-        self._refs.append((at, pointed(value)))
-        return value
+        try:
+            target = pointed(value)
+        except UnicodeDecodeError:
+            raise unfit(at, "is not written in UTF-8") from None
+        self._refs.append((at, target))
+        return reference(target)
 
     def _list_of_values(self, value: Any, at: Path, _depth: int = 0) -> list[Any]:
         if not isinstance(value, list) or not value:
@@ -214,10 +219,17 @@ def _check_object(schema: Mapping[str, Any], path: Path) -> None:
 
 def pointed(reference: str) -> Path:
     """`#/$defs/a` → ("$defs", "a"); a number is a place in a list of schemas."""
-    steps = [s.replace("~1", "/").replace("~0", "~") for s in reference.split("/")[1:]]
+    pointer = unquote(reference, errors="strict")
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
     lists = {"anyOf", "oneOf", "allOf", "prefixItems"}
     path: list[str | int] = []
     for step in steps:
         in_list = path and path[-1] in lists and step.isascii() and step.isdigit()
         path.append(int(step[:9]) if in_list else step)
     return tuple(path)
+
+
+def reference(path: Path) -> str:
+    """The other way; as a URI's fragment, in which few characters may stand as they are."""
+    steps = [str(step).replace("~", "~0").replace("/", "~1") for step in path]
+    return "#" + "".join("/" + quote(step, safe="$~") for step in steps)

@@ -4,6 +4,9 @@ The decode loop asks what it owes and hands it tokens; it says what to send. The
 threads and the reader's side stay out.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from services.llm.reply import Reply, ReplyForm, Said
 from services.llm.values import (
     Chunk,
@@ -45,7 +48,8 @@ class Times:
 class Answer:
     """`tokens` grows from the prompt to prompt and answer; the first `cached` are in the KV cache.
 
-    `limit_tokens` is the longest completion, already cut to what the context leaves.
+    `limit_tokens` is the longest completion, already cut to what the context leaves. `visible` are
+    the control tokens that the form is read by: others have no bytes.
     """
 
     __slots__ = (
@@ -53,6 +57,7 @@ class Answer:
         "_reply",
         "_unsent",
         "_unsent_logprobs",
+        "_visible",
         "accepted_tokens",
         "cached",
         "choice",
@@ -73,6 +78,7 @@ class Answer:
         params: GenerateParams,
         *,
         form: ReplyForm,
+        visible: Mapping[int, bytes] = MappingProxyType({}),
         limit_tokens: int,
         times: Times,
         choice: int = 0,
@@ -84,6 +90,7 @@ class Answer:
         self.reused_tokens = 0
         """Of the prompt, found in the prefix cache."""
         self.drafted_tokens = self.accepted_tokens = self.saved_calls = 0
+        self._visible = visible
         self._reply = Reply(form, params.stop, params.max_sentences)
         self._unsent, self._reasoning_tokens = 0, 0
         self._unsent_logprobs: list[TokenLogprob] = []
@@ -128,7 +135,7 @@ class Answer:
         self._unsent += 1
         if logprob is not None:
             self._unsent_logprobs.append(logprob)
-        said = self._reply.feed(data)
+        said = self._reply.feed(data or self._visible.get(token, b""))
         self._reasoning_tokens += self._reply.thinking or bool(said.reasoning)
         if said.over:
             return self._finish(FinishReason.STOP, said)

@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from chassis.errors import Fault, Reason, not_implemented
+from chassis.errors import Fault, Reason
 from services.llm import gguf_meta
 from services.llm.answer import Answer, Times
 from services.llm.choosing import Chooser
+from services.llm.constraint import Constraint
 from services.llm.core.drafting import Governor, Lookup
 from services.llm.engine import EngineFacts, EngineSpec, Occupancy
+from services.llm.grammars import Grammars
 from services.llm.job import Job
 from services.llm.kv_cache import CacheRoom, KvCache
 from services.llm.limits import check_params
@@ -26,7 +28,9 @@ from services.llm.llama_sampler import Candidates, Sampler
 from services.llm.loop import DecodeLoop, LoopBounds
 from services.llm.prompts import Prepared, Prompts, chars_of
 from services.llm.stream import AnswerStream
-from services.llm.values import Chunk, Conversation, GenerateParams, Prompt
+from services.llm.values import Chunk, GenerateParams, OutputConstraint, Prompt
+
+T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 10.0
 CELLS_STEP = 256
@@ -69,6 +73,7 @@ class LlamaEngine:
         self._prompts: Prompts | None = None
         self._loop: DecodeLoop | None = None
         self._candidates: Candidates | None = None
+        self._grammars: Grammars | None = None
         self._facts: EngineFacts | None = None
 
     @property
@@ -104,6 +109,7 @@ class LlamaEngine:
     def _start_loop(self, vocabulary: Vocabulary, context: Context, room: CacheRoom) -> None:
         spec = self._spec
         self._candidates = Candidates(vocabulary.size)
+        self._grammars = Grammars(vocabulary)
         bounds = LoopBounds(
             places=spec.places,
             running=room.sequences - room.idle_sequences,
@@ -133,10 +139,10 @@ class LlamaEngine:
         """See the protocol."""
         arrived_s, loop = time.perf_counter(), _loaded(self._loop)
         check_params(params, self.facts.vocabulary_tokens)
-        _refuse_unbuilt(prompt, params)
         prepared = await self._prepared(prompt)
+        form = await self._form(prepared.output or params.output)
         stream = AnswerStream(params.choices)
-        jobs = self._jobs(prepared, params, stream, arrived_s)
+        jobs = self._jobs(prepared, params, form, stream, arrived_s)
         loop.submit(jobs[0])
         left = len(jobs)
         try:
@@ -148,51 +154,58 @@ class LlamaEngine:
             await _left([job for job in jobs if loop.cancel(job)], loop)
 
     def _jobs(
-        self, prepared: Prepared, params: GenerateParams, stream: AnswerStream, arrived_s: float
+        self,
+        prepared: Prepared,
+        params: GenerateParams,
+        form: Constraint | None,
+        stream: AnswerStream,
+        arrived_s: float,
     ) -> list[Job]:
         """One a choice; the first brings the others along."""
         tokenize_s = time.perf_counter() - arrived_s
         limit_tokens = self._limit(len(prepared.tokens), params)
+        visible = _loaded(self._prompts).visible(prepared.form)
         jobs = []
         for choice in range(params.choices):
             answer = Answer(
                 list(prepared.tokens),
                 params,
                 form=prepared.form,
+                visible=visible,
                 limit_tokens=limit_tokens,
                 times=Times(arrived_s, tokenize_s),
                 choice=choice,
                 speculates=self._spec.speculation == "lookup",
             )
-            jobs.append(self._job(answer, stream))
+            jobs.append(self._job(answer, form and form.copy(), stream))
         jobs[0].followers = jobs[1:]
         return jobs
 
-    def _job(self, answer: Answer, stream: AnswerStream) -> Job:
-        job = Job(answer, stream, partial(self._chooser, answer), answer.params.cache_scope)
+    def _job(self, answer: Answer, form: Constraint | None, stream: AnswerStream) -> Job:
+        scope = answer.params.cache_scope if self._spec.cache_scope == "key" else ""
+        job = Job(answer, stream, partial(self._chooser, answer, form), scope)
         if answer.speculates:
             job.drafter, job.governor = Lookup(), Governor(self._spec.draft_tokens)
         return job
 
-    def _chooser(self, answer: Answer) -> Chooser:
+    def _chooser(self, answer: Answer, form: Constraint | None) -> Chooser:
         vocabulary = _loaded(self._prompts).vocabulary
         sampler = Sampler(
             answer.params.sampling, vocabulary.size, answer.tokens, shift=answer.choice
         )
-        return Chooser(answer.params, vocabulary, sampler, _loaded(self._candidates), None)
+        return Chooser(answer.params, vocabulary, sampler, _loaded(self._candidates), form)
 
     async def _prepared(self, prompt: Prompt) -> Prepared:
         prompts = _loaded(self._prompts)
         prompts.check_fits(prompt, self.facts.context_tokens)
         if chars_of(prompt) <= INLINE_CHARS:
             return prompts.prepare(prompt)
-        work = asyncio.ensure_future(asyncio.to_thread(prompts.prepare, prompt))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            # A thread cannot be cancelled: the request is not over before its work is.
-            await asyncio.wait([work])
-            raise
+        return await _on_thread(partial(prompts.prepare, prompt))
+
+    async def _form(self, output: OutputConstraint | None) -> Constraint | None:
+        if output is None:
+            return None
+        return await _on_thread(partial(_loaded(self._grammars).compile, output))
 
     def _limit(self, prompt_tokens: int, params: GenerateParams) -> int:
         context = self.facts.context_tokens
@@ -272,6 +285,16 @@ def _context_tokens(spec: EngineSpec, model: Model) -> int:
     return wanted
 
 
+async def _on_thread(work: Callable[[], T]) -> T:
+    """A thread cannot be cancelled: the request is not over before its work is."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
 async def _left(jobs: list[Job], loop: DecodeLoop) -> None:
     """Wait until cancelled jobs hold no place: whoever hears that it is over relies on that."""
     try:
@@ -283,19 +306,6 @@ async def _left(jobs: list[Job], loop: DecodeLoop) -> None:
         raise Fault(
             Reason.ENGINE_CRASHED, "The engine is stuck and will be restarted; try again shortly."
         ) from None
-
-
-def _refuse_unbuilt(prompt: Prompt, params: GenerateParams) -> None:
-    unbuilt = {
-        "Constrained output (output)": params.output is not None,
-        "Calling tools": isinstance(prompt, Conversation) and bool(prompt.tools),
-    }
-    for what, asked in unbuilt.items():
-        if asked:
-            raise not_implemented(what)
-
-
-T = TypeVar("T")
 
 
 def _loaded(part: T | None) -> T:

@@ -254,6 +254,8 @@ class DecodeLoop:
             if chunk.finish is not None:
                 self._leave(job, keep=True)
             self._send(job, chunk)
+        if outcome.fault is not None:
+            self._end(job, outcome.fault)
 
     def _follow(self, job: Job) -> None:
         """Its prompt is in the cache, or never will be: the other choices need not wait for it."""

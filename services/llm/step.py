@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from chassis.errors import Fault
 from services.llm.job import Job
 from services.llm.kv_cache import KvCache
 from services.llm.llama_api import Vocabulary
@@ -29,6 +30,14 @@ class Outcome:
     chunks: list[Chunk] = field(default_factory=list)
     began: bool = False
     """Its prompt is in the cache since this step."""
+    fault: Fault | None = None
+    """It cannot go on."""
+
+    @property
+    def over(self) -> bool:
+        """Nothing comes after this step."""
+        ended = bool(self.chunks) and self.chunks[-1].finish is not None
+        return ended or self.fault is not None
 
 
 class Step:
@@ -79,7 +88,7 @@ class Step:
             outcome.chunks.append(job.answer.progress())
             return outcome
         outcome.began = job.chooser is None
-        outcome.chunks += self._choose(job, row)
+        self._take(outcome, row)
         if job.governor is not None:
             job.governor.judge(0, 0)
         return outcome
@@ -93,9 +102,8 @@ class Step:
             if job.cancelled:
                 break
             size = len(answer.tokens)
-            chunks = self._choose(job, row + at)
-            outcome.chunks += chunks
-            if len(answer.tokens) == size or any(chunk.finish is not None for chunk in chunks):
+            self._take(outcome, row + at)
+            if len(answer.tokens) == size or outcome.over:
                 break
             if at == outputs - 1 or answer.tokens[-1] != job.draft[at]:
                 break
@@ -106,6 +114,12 @@ class Step:
         if job.governor is not None:
             job.governor.judge(outputs - 1, accepted)
         self._cache.cut_back(job)
+
+    def _take(self, outcome: Outcome, row: int) -> None:
+        try:
+            outcome.chunks += self._choose(outcome.job, row)
+        except Fault as fault:  # its form cannot be followed; that is nobody else's matter
+            outcome.fault = fault
 
     def _choose(self, job: Job, row: int) -> list[Chunk]:
         """Choose the next token; what to send, if anything."""

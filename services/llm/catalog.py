@@ -125,7 +125,14 @@ class ModelFile:
 
 
 def describe(config: ModelConfig, models_dir: Path, meta: GgufMeta, device: Device) -> Described:
-    """The model of that header on that device. Pure."""
+    """The model of that header on that device. Pure. Raises Fault MODEL_FAILED."""
+    trained = meta.trained_context_tokens
+    if 0 < trained < config.context_tokens:
+        raise Fault(
+            Reason.MODEL_FAILED,
+            f"The model {config.path.name} was trained for {trained} tokens of context; "
+            f"set its context_tokens to 1 to {trained}, not {config.context_tokens}.",
+        )
     card = profile_of(device.card)
     whole = _sized(config, config.spec(models_dir, card, Layers(ALL_LAYERS, "")), meta)
     layers = place(config.gpu_layers, device, footprint.estimate_card_mib(meta, whole))

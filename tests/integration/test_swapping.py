@@ -211,7 +211,7 @@ async def test_a_caller_that_leaves_during_the_load_gives_it_up(house: House) ->
     await as_configured(house, "tiny")
     before = await chat(house, "tiny", "hello", max_tokens=8, temperature=0)
     async with service(house) as stub:
-        call = stub.SwapModel(pb.SwapModelRequest(key="tiny", path="small.gguf"))
+        call: Any = stub.SwapModel(pb.SwapModelRequest(key="tiny", path="small.gguf"))
         while (step := await call.read()).phase != PHASES.PHASE_LOADING:
             assert step is not grpc.aio.EOF
         call.cancel()

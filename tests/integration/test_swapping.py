@@ -1,6 +1,8 @@
 """Another file for a model in a real house: chats finish first, a broken file changes nothing."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -223,3 +225,49 @@ async def test_a_caller_that_leaves_during_the_load_gives_it_up(house: House) ->
         await until(as_before, 30, "the former file serves again")
     after = await chat(house, "tiny", "hello", max_tokens=8, temperature=0)
     assert after["choices"] == before["choices"]
+
+
+def cohabit(house: House, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "cli", *words, "--config", str(house.folder / "cohabit.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+async def test_the_command_swaps_and_sets(house: House) -> None:
+    await as_configured(house, "tiny")
+    done = await asyncio.to_thread(cohabit, house, "load", "tiny", "--set", "context_tokens=512")
+    assert done.returncode == 0, done.stderr
+    assert (await house.models())["tiny"].capabilities.context_tokens == 512
+    done = await asyncio.to_thread(cohabit, house, "swap", "tiny", "small.gguf")
+    assert (done.returncode, done.stdout[:23]) == (0, "tiny serves small.gguf "), done.stderr
+    assert set((await house.models())["tiny"].overrides) == {"path"}
+    done = await asyncio.to_thread(cohabit, house, "swap", "tiny", "../tiny.gguf")
+    assert done.returncode == 1
+    assert "inside the swap directory" in done.stderr
+    done = await asyncio.to_thread(cohabit, house, "load", "tiny", "--set", "places=900")
+    assert done.returncode == 1
+    assert "from 1 to 256" in done.stderr
+
+
+async def test_the_edge_swaps_and_shows_it(house: House) -> None:
+    await as_configured(house, "tiny")
+    async with httpx.AsyncClient(base_url=house.url, timeout=WITHIN_S) as client:
+        where = "/v1/admin/models/tiny"
+        body = {"path": "small.gguf", "overrides": {"places": 2}}
+        answer = await client.post(f"{where}/swap", json=body)
+        assert answer.status_code == 200, answer.text
+        row = answer.json()
+        assert (row["state"], row["places"], row["overrides"]["places"]) == ("ready", 2, 2)
+        assert row["instances"][0]["placement"]["profile"] == "cpu"
+        assert (await client.post(f"{where}/unload")).json()["state"] == "cold"
+        answer = await client.post(f"{where}/load", json={"overrides": {}})
+        assert (answer.json()["places"], answer.json()["overrides"]) == (4, {})
+        status = (await client.get("/status")).json()
+        assert status["services"] == {"broker": "ok", "scheduler": "ok", "llm": "ok"}
+        assert status["devices"][0]["kind"] == "cpu"
+        memory = (await client.get("/v1/admin/gpu-memory")).json()
+        assert {model["name"] for model in memory["models"]} == {"tiny", "smollm2"}

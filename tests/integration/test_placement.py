@@ -1,4 +1,4 @@
-"""A model meant for a card, in a house that has none: refused, or degraded where that is allowed."""
+"""A model meant for a card, in a house without: refused, or degraded where that is allowed."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -44,7 +44,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def running(
-    folder: Path, models_dir: Path, models: Mapping[str, Mapping[str, Any]]
+    folder: Path, models_dir: Path, models: Mapping[str, Mapping[str, Any]], permits: int = 4
 ) -> AsyncIterator[House]:
     """A house with these language models until the end of the block; all else as shipped.
 
@@ -56,6 +56,7 @@ async def running(
         "state_dir": "state",
         "models_dir": str(models_dir),
         "broker": {"device": "cpu"},
+        "scheduler": {"permits": permits},
         "llm": {"models": {key: dict(model) for key, model in models.items()}},
         "edge": {"listen": f"127.0.0.1:{house.port}"},
     }

@@ -106,6 +106,8 @@ class Occupancy:
 
     running: int
     waiting: int
+    parked: int = 0
+    """Taken out of a full KV cache, to go on later."""
 
 
 class Engine(Protocol):

@@ -7,21 +7,40 @@ same way. gRPC, permits and processes stay out.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from chassis.errors import Fault, Reason, not_implemented
+from chassis.errors import Fault, Reason
 from services.llm import gguf_meta
-from services.llm.answer import Answer
+from services.llm.answer import Answer, Times
+from services.llm.choosing import Chooser
+from services.llm.constraint import Constraint
+from services.llm.core.drafting import Governor, Lookup
 from services.llm.engine import EngineFacts, EngineSpec, Occupancy
+from services.llm.grammars import Grammars
+from services.llm.job import Job
+from services.llm.kv_cache import CacheRoom, KvCache
 from services.llm.limits import check_params
-from services.llm.llama_api import Context, Model, Vocabulary
-from services.llm.loop import DecodeLoop, Job
-from services.llm.prompts import Prompts, chars_of
+from services.llm.llama_api import Model, Vocabulary
+from services.llm.llama_context import Context, ContextSize
+from services.llm.llama_sampler import Candidates, Sampler
+from services.llm.loop import DecodeLoop, LoopBounds
+from services.llm.prompts import Prepared, Prompts, chars_of
 from services.llm.stream import AnswerStream
-from services.llm.values import Chunk, Conversation, GenerateParams, Prompt
+from services.llm.values import Chunk, GenerateParams, OutputConstraint, Prompt
+
+T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 10.0
+CELLS_STEP = 256
+"""The native cache is padded to this."""
+MOST_SEQUENCES = 256
+"""As many as the native library tells apart."""
+MORE_RUNNING = 15
+"""Further choices of requests run beside the places, as far as the KV cache has room."""
+IDLE_SEQUENCES = 16
+"""For prefixes that nobody runs on."""
 INLINE_CHARS = 16_384
 """Prompts up to this length are tokenised in the event loop (a few ms), longer ones on a thread."""
 
@@ -53,6 +72,8 @@ class LlamaEngine:
         self._context: Context | None = None
         self._prompts: Prompts | None = None
         self._loop: DecodeLoop | None = None
+        self._candidates: Candidates | None = None
+        self._grammars: Grammars | None = None
         self._facts: EngineFacts | None = None
 
     @property
@@ -67,18 +88,12 @@ class LlamaEngine:
         try:
             context_tokens = _context_tokens(spec, model)
             self._prompts = Prompts(model)
-            self._context = Context(
-                model,
-                cells=context_tokens * spec.places,
-                sequences=spec.places,
-                batch_tokens=spec.batch_tokens,
-                threads=spec.threads,
-            )
+            room = _room(spec, model, context_tokens)
+            self._context = Context(model, _context_size(spec, room))
             self._context.warm_up(0)
         except Fault:
             self.close()
             raise
-        cells = -(-context_tokens * spec.places // 256) * 256
         self._facts = EngineFacts(
             context_tokens=context_tokens,
             trained_context_tokens=model.trained_context_tokens,
@@ -86,21 +101,23 @@ class LlamaEngine:
             vocabulary_tokens=model.vocabulary.size,
             description=model.description,
             weights_mib=-(-model.weights_bytes // (1 << 20)),
-            kv_cache_mib=-(-cells * meta.kv_bytes_per_token() // (1 << 20)),
+            kv_cache_mib=-(-room.cells * meta.kv_bytes_per_token() // (1 << 20)),
             template_note=self._prompts.template.note,
         )
-        self._start_loop(model.vocabulary, self._context)
+        self._start_loop(model.vocabulary, self._context, room)
 
-    def _start_loop(self, vocabulary: Vocabulary, context: Context) -> None:
+    def _start_loop(self, vocabulary: Vocabulary, context: Context, room: CacheRoom) -> None:
         spec = self._spec
-        self._loop = DecodeLoop(
-            context,
-            vocabulary,
+        self._candidates = Candidates(vocabulary.size)
+        self._grammars = Grammars(vocabulary)
+        bounds = LoopBounds(
             places=spec.places,
+            running=room.sequences - room.idle_sequences,
             chunk_tokens=spec.prefill_chunk_tokens,
             waiting=spec.waiting,
             buffer_tokens=spec.buffer_tokens,
         )
+        self._loop = DecodeLoop(context, vocabulary, KvCache(context, room), bounds)
         self._loop.start()
 
     @property
@@ -122,38 +139,73 @@ class LlamaEngine:
         """See the protocol."""
         arrived_s, loop = time.perf_counter(), _loaded(self._loop)
         check_params(params, self.facts.vocabulary_tokens)
-        _refuse_unbuilt(prompt, params)
-        tokens = await self._tokens(prompt)
-        answer = Answer(
-            tokens,
-            params,
-            limit_tokens=self._limit(len(tokens), params),
-            arrived_s=arrived_s,
-            tokenize_s=time.perf_counter() - arrived_s,
-        )
-        job = Job(answer, AnswerStream())
-        loop.submit(job)
+        prepared = await self._prepared(prompt)
+        form = await self._form(prepared.output or params.output)
+        stream = AnswerStream(params.choices)
+        jobs = self._jobs(prepared, params, form, stream, arrived_s)
+        loop.submit(jobs[0])
+        left = len(jobs)
         try:
-            chunk = Chunk()
-            while chunk.finish is None:
-                chunk = await job.stream.next()
-                yield chunk
+            while left > 0:
+                for chunk in await stream.next():
+                    left -= chunk.finish is not None
+                    yield chunk
         finally:
-            if loop.cancel(job):
-                await _left(job, loop)
+            await _left([job for job in jobs if loop.cancel(job)], loop)
 
-    async def _tokens(self, prompt: Prompt) -> list[int]:
+    def _jobs(
+        self,
+        prepared: Prepared,
+        params: GenerateParams,
+        form: Constraint | None,
+        stream: AnswerStream,
+        arrived_s: float,
+    ) -> list[Job]:
+        """One a choice; the first brings the others along."""
+        tokenize_s = time.perf_counter() - arrived_s
+        limit_tokens = self._limit(len(prepared.tokens), params)
+        visible = _loaded(self._prompts).visible(prepared.form)
+        jobs = []
+        for choice in range(params.choices):
+            answer = Answer(
+                list(prepared.tokens),
+                params,
+                form=prepared.form,
+                visible=visible,
+                limit_tokens=limit_tokens,
+                times=Times(arrived_s, tokenize_s),
+                choice=choice,
+                speculates=self._spec.speculation == "lookup",
+            )
+            jobs.append(self._job(answer, form and form.copy(), stream))
+        jobs[0].followers = jobs[1:]
+        return jobs
+
+    def _job(self, answer: Answer, form: Constraint | None, stream: AnswerStream) -> Job:
+        scope = answer.params.cache_scope if self._spec.cache_scope == "key" else ""
+        job = Job(answer, stream, partial(self._chooser, answer, form), scope)
+        if answer.speculates:
+            job.drafter, job.governor = Lookup(), Governor(self._spec.draft_tokens)
+        return job
+
+    def _chooser(self, answer: Answer, form: Constraint | None) -> Chooser:
+        vocabulary = _loaded(self._prompts).vocabulary
+        sampler = Sampler(
+            answer.params.sampling, vocabulary.size, answer.tokens, shift=answer.choice
+        )
+        return Chooser(answer.params, vocabulary, sampler, _loaded(self._candidates), form)
+
+    async def _prepared(self, prompt: Prompt) -> Prepared:
         prompts = _loaded(self._prompts)
         prompts.check_fits(prompt, self.facts.context_tokens)
         if chars_of(prompt) <= INLINE_CHARS:
-            return prompts.tokens(prompt)
-        work = asyncio.ensure_future(asyncio.to_thread(prompts.tokens, prompt))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            # A thread cannot be cancelled: the request is not over before its work is.
-            await asyncio.wait([work])
-            raise
+            return prompts.prepare(prompt)
+        return await _on_thread(partial(prompts.prepare, prompt))
+
+    async def _form(self, output: OutputConstraint | None) -> Constraint | None:
+        if output is None:
+            return None
+        return await _on_thread(partial(_loaded(self._grammars).compile, output))
 
     def _limit(self, prompt_tokens: int, params: GenerateParams) -> int:
         context = self.facts.context_tokens
@@ -179,6 +231,43 @@ class LlamaEngine:
             context.close()
 
 
+def _room(spec: EngineSpec, model: Model, context_tokens: int) -> CacheRoom:
+    cells = spec.cache_tokens or context_tokens * spec.places
+    if cells < context_tokens:
+        raise Fault(
+            Reason.MODEL_FAILED,
+            f"A KV cache of {cells} tokens does not hold one context of {context_tokens}; "
+            "raise cache_tokens or lower context_tokens.",
+        )
+    shares = model.shares_prefixes
+    running = min(spec.places + (MORE_RUNNING if shares else 0), spec.batch_tokens, MOST_SEQUENCES)
+    idle = min(IDLE_SEQUENCES, MOST_SEQUENCES - running) if shares else 0
+    return CacheRoom(
+        cells=-(-cells // CELLS_STEP) * CELLS_STEP,
+        sequences=running + idle,
+        idle_sequences=idle,
+        idle_cells=spec.idle_cache_tokens,
+        parked_bytes=spec.prefix_cache_mib << 20,
+        shares_prefixes=shares,
+    )
+
+
+def _context_size(spec: EngineSpec, room: CacheRoom) -> ContextSize:
+    guesses = spec.draft_tokens if spec.speculation != "off" else 0
+    outputs = (room.sequences - room.idle_sequences) * (1 + guesses)
+    return ContextSize(
+        cells=room.cells,
+        sequences=room.sequences,
+        # Fewer than there are sequences, and the native library ends the process.
+        outputs=max(room.sequences, min(outputs, spec.batch_tokens)),
+        batch_tokens=spec.batch_tokens,
+        ubatch_tokens=spec.ubatch_tokens,
+        threads=spec.threads,
+        kv_type=spec.kv_type,
+        flash_attention=spec.flash_attention,
+    )
+
+
 def _context_tokens(spec: EngineSpec, model: Model) -> int:
     if not model.writes_text:
         raise Fault(
@@ -196,33 +285,27 @@ def _context_tokens(spec: EngineSpec, model: Model) -> int:
     return wanted
 
 
-async def _left(job: Job, loop: DecodeLoop) -> None:
-    """Wait until a cancelled job holds no place: whoever hears that it is over relies on that."""
+async def _on_thread(work: Callable[[], T]) -> T:
+    """A thread cannot be cancelled: the request is not over before its work is."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+async def _left(jobs: list[Job], loop: DecodeLoop) -> None:
+    """Wait until cancelled jobs hold no place: whoever hears that it is over relies on that."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await job.stream.over.wait()
+            for job in jobs:
+                await job.stream.over[job.answer.choice].wait()
     except TimeoutError:
         loop.give_up()
         raise Fault(
             Reason.ENGINE_CRASHED, "The engine is stuck and will be restarted; try again shortly."
         ) from None
-
-
-def _refuse_unbuilt(prompt: Prompt, params: GenerateParams) -> None:
-    unbuilt = {
-        "More than one answer a request (choices)": params.choices > 1,
-        "Log-probabilities (logprobs)": params.logprobs,
-        "Constrained output (output)": params.output is not None,
-        "Ending after a number of sentences (max_sentences)": params.max_sentences > 0,
-        "Ending at an unlikely token (min_probability)": params.min_probability > 0,
-        "Calling tools": isinstance(prompt, Conversation) and bool(prompt.tools),
-    }
-    for what, asked in unbuilt.items():
-        if asked:
-            raise not_implemented(what)
-
-
-T = TypeVar("T")
 
 
 def _loaded(part: T | None) -> T:

@@ -1,27 +1,28 @@
 """A thin, typed layer over the low-level API of llama-cpp-python.
 
-Everything here maps to one or two native calls. Many of them end the process when misused, so the
-rules that keep them safe live here: positions and rows are written from one plan, only rows with
-logits are sampled, a context belongs to the one thread that decodes with it. Scheduling and text
-stay out, samplers are in `llama_sampler.py`. ctypes releases the interpreter's lock during every
-call.
+The model and its vocabulary; the context that computes with them is in `llama_context.py`, samplers
+are in `llama_sampler.py`. Everything here maps to one or two native calls. Scheduling and text stay
+out. ctypes releases the interpreter's lock during every call.
 """
 
 import ctypes
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import llama_cpp as native
-import numpy as np
 
 from chassis.errors import Fault, Reason
-from services.llm.llama_sampler import Sampler
 from services.llm.template import Segment
 
 _LOG_ERROR = 4
+_SPECIAL = (
+    native.LLAMA_TOKEN_ATTR_CONTROL
+    | native.LLAMA_TOKEN_ATTR_UNKNOWN
+    | native.LLAMA_TOKEN_ATTR_UNUSED
+)
 _errors: deque[str] = deque(maxlen=16)
 
 
@@ -129,6 +130,12 @@ class Model:
         return source.decode("utf-8", "replace") if source else None
 
     @property
+    def shares_prefixes(self) -> bool:
+        """Its state can be cut and copied at any token; a recurrent one only as a whole."""
+        handle = self.handle
+        return not (native.llama_model_is_recurrent(handle) or native.llama_model_is_hybrid(handle))
+
+    @property
     def writes_text(self) -> bool:
         """False for encoders and for files without a vocabulary."""
         if self.vocabulary.size == 0 or native.llama_model_has_encoder(self.handle):
@@ -142,6 +149,15 @@ class InfillMarks(NamedTuple):
     prefix: int
     suffix: int
     middle: int
+
+
+class TokenForm(NamedTuple):
+    """What a token stands for: its bytes, for a special one its name."""
+
+    text: bytes
+    special: bool
+    ends: bool
+    """Whether it ends an answer."""
 
 
 class Vocabulary:
@@ -226,132 +242,17 @@ class Vocabulary:
             count = native.llama_token_to_piece(self._handle, token, self._buffer, -count, 0, False)
         return self._buffer.raw[: max(0, count)]
 
-
-class DecodeAborted(Exception):
-    """The abort flag was set during a decode; the caller rolls its sequences back."""
-
-
-class Context:
-    """A KV cache and its batch. All of it, but `abort`, is for the one thread that decodes.
-
-    The cache is unified: one pool of cells for all sequences, each of which may take what the
-    others leave. The batch lives in numpy arrays that the native side reads in place.
-    """
-
-    def __init__(
-        self, model: Model, *, cells: int, sequences: int, batch_tokens: int, threads: int
-    ) -> None:
-        params = native.llama_context_default_params()
-        params.n_ctx, params.n_seq_max, params.kv_unified = cells, sequences, True
-        params.n_batch = params.n_ubatch = batch_tokens
-        params.n_outputs_max = sequences  # logits of one row a sequence, not of a whole batch
-        params.n_threads = params.n_threads_batch = threads
-        params.no_perf = True
-        params.swa_full = True  # keep what slid out of a window: a rolled-back step needs it
-        self._model = model
-        self.handle = native.llama_init_from_model(model.handle, params)
-        if not self.handle:
-            raise Fault(
-                Reason.MODEL_FAILED,
-                f"No room for the model's context: {complaint(first=False) or 'out of memory'}.",
-            )
-        self._memory = native.llama_get_memory(self.handle)
-        self.batch_tokens = int(native.llama_n_batch(self.handle))
-        self._make_batch(self.batch_tokens)
-        self._make_abort()
-
-    def _make_batch(self, size: int) -> None:
-        self._token, self._pos = np.zeros(size, np.int32), np.zeros(size, np.int32)
-        self._seq, self._logits = np.zeros(size, np.int32), np.zeros(size, np.int8)
-        self._counts = np.ones(size, np.int32)
-        self._seq_rows = self._seq.ctypes.data + 4 * np.arange(size, dtype=np.uintp)
-        batch = self._batch = native.llama_batch()
-        for name, array in (
-            ("token", self._token),
-            ("pos", self._pos),
-            ("n_seq_id", self._counts),
-            ("seq_id", self._seq_rows),
-            ("logits", self._logits),
-        ):
-            kind = type(getattr(batch, name))
-            setattr(batch, name, ctypes.cast(array.ctypes.data, kind))
-        self.rows = 0
-
-    def _make_abort(self) -> None:
-        # The native side polls a callback hundreds of times in a decode. One in Python would cost
-        # a hundred times the decode, so the callback is libc's strlen, and the flag its string:
-        # "" (0, go on) or "x" (1, abort).
-        self._flag = ctypes.create_string_buffer(2)
-        strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value
-        self._poll = native.ggml_abort_callback(strlen)
-        native.llama_set_abort_callback(self.handle, self._poll, ctypes.addressof(self._flag))
-
-    def warm_up(self, token: int) -> None:
-        """Run one row: weights are paged in and buffers made before the first request needs them.
-        Raises Fault ENGINE_CRASHED for a model that cannot compute.
+    def forms(self) -> list[TokenForm]:
+        """Every token's, for grammars. A tenth of a second for 50,000 tokens, so ask once; any
+        thread.
         """
-        self.clear_rows()
-        self.add_row(0, 0, token)
-        self.decode()
-        self.cut(0, 0)
+        buffer = ctypes.create_string_buffer(self.longest_token_bytes() + 16)
+        return [self._form(token, buffer) for token in range(self.size)]
 
-    def abort(self, wanted: bool) -> None:
-        """Abort the decode that runs (CPU only; elsewhere it runs to its end). Any thread."""
-        self._flag[0] = b"x" if wanted else b"\0"
-
-    def clear_rows(self) -> None:
-        """Begin a new batch."""
-        self.rows = 0
-
-    def add_row(self, sequence: int, position: int, token: int) -> int:
-        """Append one token whose logits are wanted; its row."""
-        row = self.rows
-        self._token[row], self._pos[row], self._seq[row] = token, position, sequence
-        self._logits[row] = 1
-        self.rows = row + 1
-        return row
-
-    def add_rows(
-        self, sequence: int, position: int, tokens: Sequence[int], *, wants_logits: bool
-    ) -> int:
-        """Append tokens of one sequence; the last row, with logits if wanted."""
-        begin, end = self.rows, self.rows + len(tokens)
-        self._token[begin:end] = tokens
-        self._pos[begin:end] = np.arange(position, position + len(tokens))
-        self._seq[begin:end], self._logits[begin:end] = sequence, 0
-        self._logits[end - 1] = wants_logits
-        self.rows = end
-        return end - 1
-
-    def decode(self) -> None:
-        """Run the batch. Raises DecodeAborted, or Fault ENGINE_CRASHED."""
-        self._batch.n_tokens = self.rows
-        code = native.llama_decode(self.handle, self._batch)
-        if code == 2:
-            raise DecodeAborted
-        if code:
-            why = "the KV cache is full" if code == 1 else complaint(first=False) or f"code {code}"
-            raise Fault(Reason.ENGINE_CRASHED, f"The model could not go on: {why}; try again.")
-
-    def sample(self, sampler: Sampler, row: int) -> int:
-        """Choose the token after `row`, which must have logits: the native side ends the process
-        over one that has none.
-        """
-        return int(native.llama_sampler_sample(sampler.handle, self.handle, row))
-
-    def cut(self, sequence: int, position: int) -> bool:
-        """Forget the sequence's cells from `position` on; False: it cannot be cut there.
-
-        Recurrent states cannot be cut in the middle; from 0 on it always works.
-        """
-        return bool(native.llama_memory_seq_rm(self._memory, sequence, position, -1))
-
-    def held_tokens(self, sequence: int) -> int:
-        """Cells the sequence holds."""
-        return int(native.llama_memory_seq_pos_max(self._memory, sequence)) + 1
-
-    def close(self) -> None:
-        """Free the cache."""
-        if self.handle:
-            native.llama_free(self.handle)
-            self.handle = None
+    def _form(self, token: int, buffer: "ctypes.Array[ctypes.c_char]") -> TokenForm:
+        count = native.llama_token_to_piece(self._handle, token, buffer, len(buffer), 0, True)
+        attributes = native.llama_vocab_get_attr(self._handle, token)
+        # Not user-defined ones: these are written as plain text, as `piece` has them.
+        special = bool(attributes & _SPECIAL)
+        ends = bool(native.llama_vocab_is_eog(self._handle, token))
+        return TokenForm(buffer.raw[: max(0, count)], special, ends)

@@ -1,38 +1,95 @@
 """Sampling parameters → a native chain of samplers, in llama.cpp's own order."""
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import llama_cpp as native
+import numpy as np
+from numpy.typing import NDArray
 
 from services.llm.values import SamplingParams
+
+# A sampler takes microseconds, and a step calls one for every sequence. Through the usual binding
+# each call would release the interpreter's lock and wait to get it back from whoever took it, for
+# up to a whole switch interval; through this one it keeps it.
+_kept = ctypes.PyDLL(native.llama_cpp._lib._name, handle=native.llama_cpp._lib._handle)  # noqa: SLF001
+_sample = _kept.llama_sampler_sample
+_sample.argtypes, _sample.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32), int
+_apply = _kept.llama_sampler_apply
+_apply.argtypes = (ctypes.c_void_p, ctypes.POINTER(native.llama_token_data_array))
+_apply.restype = None
+_accept = _kept.llama_sampler_accept
+_accept.argtypes, _accept.restype = (ctypes.c_void_p, ctypes.c_int32), None
+
+
+class Candidates:
+    """Room for the logits that a chain of samplers sorts and cuts; one serves a whole thread."""
+
+    def __init__(self, vocabulary_tokens: int) -> None:
+        kind = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+        self._table = np.zeros(vocabulary_tokens, kind)
+        self._ids = np.arange(vocabulary_tokens, dtype=np.int32)
+        data = ctypes.cast(self._table.ctypes.data, ctypes.POINTER(native.llama_token_data))
+        self.array = native.llama_token_data_array(data, vocabulary_tokens, -1, False)
+
+    def fill(self, logits: NDArray[np.float32]) -> None:
+        """Every token with its logit, as a chain expects them."""
+        self._table["id"], self._table["logit"] = self._ids, logits
+        self.array.size, self.array.selected, self.array.sorted = len(self._ids), -1, False
+
+    @property
+    def chosen(self) -> int:
+        """The token that the chain has chosen."""
+        return int(self.array.data[self.array.selected].id)
 
 
 class Sampler:
     """A native chain of samplers; belongs to one answer."""
 
     def __init__(
-        self, params: SamplingParams, vocabulary_tokens: int, history: Sequence[int]
+        self,
+        params: SamplingParams,
+        vocabulary_tokens: int,
+        history: Sequence[int],
+        shift: int = 0,
     ) -> None:
-        self.handle = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
-        for stage in _stages(params, vocabulary_tokens):
-            native.llama_sampler_chain_add(self.handle, stage)
+        """`shift`, added to a seed that is given, tells answers to one prompt apart."""
+        self._handle = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
+        for stage in _stages(params, vocabulary_tokens, shift):
+            native.llama_sampler_chain_add(self._handle, stage)
         if _penalises(params) and params.penalty_window_tokens:
             for token in history[-params.penalty_window_tokens :]:
-                native.llama_sampler_accept(self.handle, token)
+                self.accept(token)
+
+    def sample(self, context: Any, row: int) -> int:
+        """Choose the token after `row` of the native context, which must have logits, and accept
+        it.
+        """
+        return int(_sample(self._handle, context, row))
+
+    def choose(self, logits: NDArray[np.float32], candidates: Candidates) -> int:
+        """Choose among `logits`, without accepting."""
+        candidates.fill(logits)
+        _apply(self._handle, ctypes.byref(candidates.array))
+        return candidates.chosen
+
+    def accept(self, token: int) -> None:
+        """The token is part of the text: penalties count it."""
+        _accept(self._handle, token)
 
     def close(self) -> None:
         """Free the chain."""
-        if self.handle:
-            native.llama_sampler_free(self.handle)
-            self.handle = None
+        if self._handle:
+            native.llama_sampler_free(self._handle)
+            self._handle = None
 
 
 def _penalises(p: SamplingParams) -> bool:
     return (p.repetition_penalty, p.frequency_penalty, p.presence_penalty) != (1.0, 0.0, 0.0)
 
 
-def _stages(p: SamplingParams, vocabulary_tokens: int) -> list[Any]:
+def _stages(p: SamplingParams, vocabulary_tokens: int, shift: int) -> list[Any]:
     """The stages in llama.cpp's default order; those that would change nothing are left out."""
     stages = []
     if p.logit_bias:
@@ -60,12 +117,13 @@ def _stages(p: SamplingParams, vocabulary_tokens: int) -> list[Any]:
     if p.min_p > 0.0:
         stages.append(native.llama_sampler_init_min_p(p.min_p, 1))
     stages.append(native.llama_sampler_init_temp(p.temperature))
-    return [*stages, native.llama_sampler_init_dist(_seed(p.seed))]
+    return [*stages, native.llama_sampler_init_dist(_seed(p.seed, shift))]
 
 
-def _seed(seed: int | None) -> int:
+def _seed(seed: int | None, shift: int) -> int:
     """The native seed has 32 bits, and its highest value means random."""
     if seed is None:
         return int(native.LLAMA_DEFAULT_SEED)
+    seed = (seed + shift) % 2**64
     folded = (seed ^ (seed >> 32)) & 0xFFFFFFFF
     return folded if folded != native.LLAMA_DEFAULT_SEED else 0

@@ -1,74 +1,77 @@
 """The decode loop: one thread that owns the context, and the requests that join and leave it.
 
-    submit ──► waiting (bounded, FIFO) ──► a place ──► steps ──► finish, fault or cancel
-                                             │ each step:
-                                             │  1. under the lock: drop the cancelled, fill places
-                                             │  2. plan (core.py), fill the batch, decode
-                                             │  3. sample one token a row that wants one
-                                             └  4. hand all chunks to the event loops, one call each
+    submit ──► waiting (bounded, FIFO) ──► a sequence ──► steps ──► finish, fault or cancel
+                    parked ◄──────────────────┘│ each step:
+                                               │  1. under the lock: drop the cancelled, let in
+                                               │  2. plan (core/plan.py), fill the batch, decode
+                                               │  3. choose tokens where a row wants one
+                                               └  4. hand the chunks to the event loops, a call each
 
 Between steps the lock is free and requests come and go. A decode itself is a native call that
 ends when it ends, so a cancel during one that holds prompt tokens sets the abort flag; the step is
 rolled back and done again without the cancelled one. Each cancel can cost the others at most the
 one step it aborts. Steps of single tokens are short and run to their end.
 
-Scheduling by priority, text and templates stay out.
+A full KV cache is no error: idle prefixes leave it first, then the least urgent and youngest job is
+parked, and comes back where it was when there is room. What a step does with the context is in
+`step.py`; scheduling by priority, text and templates stay out.
 """
 
 import asyncio
 import contextlib
 import threading
-import time
 from collections import deque
+from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
-from services.llm.answer import Answer
-from services.llm.core import Demand, Slice, plan_step
+from services.llm.core.plan import Demand, plan_step
 from services.llm.engine import Occupancy
-from services.llm.llama_api import Context, DecodeAborted, Vocabulary
-from services.llm.llama_sampler import Sampler
-from services.llm.stream import AnswerStream, Event, deliver
+from services.llm.job import Job
+from services.llm.kv_cache import KvCache
+from services.llm.llama_api import Vocabulary
+from services.llm.llama_context import Context, DecodeAborted, KvCacheFull
+from services.llm.step import Outcome, Part, Step
+from services.llm.stream import Delivery, Event, deliver
 from services.llm.values import Chunk
 
 _CANCELLED = Fault(Reason.CANCELLED, "The request was cancelled.")
 
 
-class Job:
-    """An answer in the loop: who reads it, and what it holds there."""
+@dataclass(frozen=True, slots=True)
+class LoopBounds:
+    """How much at once."""
 
-    __slots__ = ("answer", "cancelled", "place", "sampler", "stream")
-
-    def __init__(self, answer: Answer, stream: AnswerStream) -> None:
-        self.answer, self.stream = answer, stream
-        self.cancelled = False
-        self.place = -1
-        self.sampler: Sampler | None = None
+    places: int
+    """Requests that decode side by side."""
+    running: int
+    """Jobs, which are their choices."""
+    chunk_tokens: int
+    waiting: int
+    buffer_tokens: int
 
 
 class DecodeLoop:
     """Runs jobs on `context`. `start` once, `close` once; the context is its own in between."""
 
     def __init__(
-        self,
-        context: Context,
-        vocabulary: Vocabulary,
-        *,
-        places: int,
-        chunk_tokens: int,
-        waiting: int,
-        buffer_tokens: int,
+        self, context: Context, vocabulary: Vocabulary, cache: KvCache, bounds: LoopBounds
     ) -> None:
-        self._context, self._vocabulary = context, vocabulary
-        self._chunk_tokens, self._max_waiting = chunk_tokens, waiting
-        self._buffer_tokens = buffer_tokens
+        self._context, self._cache, self._bounds = context, cache, bounds
+        self._step = Step(context, vocabulary, cache)
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
-        self._running: dict[int, Job] = {}  # by place, in order of arrival
-        self._free = list(range(places))
+        self._parked: list[Job] = []
+        self._running: dict[Job, None] = {}  # in order of arrival
+        self._arrivals = 0
         self._abortable: frozenset[Job] = frozenset()
         self._closing: Fault | None = None
-        self._out: dict[asyncio.AbstractEventLoop, list[tuple[AnswerStream, Event]]] = {}
+        self._out: dict[asyncio.AbstractEventLoop, list[Delivery]] = {}
         self._thread = threading.Thread(target=self._run, name="decode", daemon=True)
+
+    @property
+    def step(self) -> Step:
+        """What its steps have cost so far."""
+        return self._step
 
     def start(self) -> None:
         """Start the thread."""
@@ -79,26 +82,34 @@ class DecodeLoop:
         with self._changed:
             if (over := self._closing) is not None:
                 raise Fault(over.reason, over.message)
-            leaving = sum(running.cancelled for running in self._running.values())
-            if len(self._waiting) >= self._max_waiting + len(self._free) + leaving:
+            if len(self._waiting) >= self._bounds.waiting + self._bounds.places - self._staying():
                 raise Fault(
                     Reason.QUEUE_FULL,
-                    f"The engine has {self._max_waiting} requests waiting for a place; "
+                    f"The engine has {self._bounds.waiting} requests waiting for a place; "
                     "try again shortly.",
                     retry_after_s=1.0,
                 )
+            self._arrive(job)
             self._waiting.append(job)
             self._changed.notify()
+
+    def _staying(self) -> int:
+        """Requests that run, and will go on."""
+        return len({job.stream for job in self._running if not job.cancelled})
+
+    def _arrive(self, job: Job) -> None:
+        self._arrivals += 1
+        job.arrival = self._arrivals
 
     def cancel(self, job: Job) -> bool:
         """Nobody reads `job` any more. True: it holds a place, until its stream is over."""
         with self._changed:
             job.cancelled = True
-            if job.place < 0:
-                with contextlib.suppress(ValueError):
-                    self._waiting.remove(job)
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(job)
+                self._follow(job)
                 return False
-            if self._running.get(job.place) is not job:
+            if job not in self._running and job not in self._parked:
                 return False
             if job in self._abortable:
                 self._context.abort(True)
@@ -121,7 +132,7 @@ class DecodeLoop:
     def occupancy(self) -> Occupancy:
         """Requests that hold a place, and that wait for one."""
         with self._changed:
-            return Occupancy(len(self._running), len(self._waiting))
+            return Occupancy(len(self._running), len(self._waiting), len(self._parked))
 
     def close(self, timeout_s: float) -> bool:
         """End every job and the thread; False: the thread is stuck in a native call."""
@@ -138,7 +149,7 @@ class DecodeLoop:
     def _run(self) -> None:
         try:
             while plan := self._next_plan():
-                self._step(plan)
+                self._perform(plan)
                 self._flush()
         except Exception as error:  # whatever it is, the readers must hear of it
             with self._changed:
@@ -146,129 +157,153 @@ class DecodeLoop:
         self._end_all()
         self._flush()
 
-    def _next_plan(self) -> list[tuple[Job, Slice]]:
+    def _next_plan(self) -> list[Part]:
         """Wait for work and plan a step; empty: the loop is closing."""
         with self._changed:
             while True:
                 self._drop_cancelled()
                 self._flush()
-                self._fill_places()
+                self._let_in()
                 if self._closing is not None:
                     return []
                 if self._running:
                     break
                 self._changed.wait()
-            slices = plan_step(
-                [Demand(place, job.answer.owed_tokens) for place, job in self._running.items()],
-                batch_tokens=self._context.batch_tokens,
-                chunk_tokens=self._chunk_tokens,
-            )
-            plan = [(self._running[part.key], part) for part in slices]
-            # Prefill stands last in a plan: a last slice of one token means a step of decodes.
-            long = slices[-1].tokens > 1
-            self._abortable = frozenset(job for job, _ in plan) if long else frozenset()
+            plan = self._planned()
+            # Prefill stands last in a plan: a last slice of decode rows means a step of decodes.
+            last = plan[-1]
+            long = last.tokens > last.outputs
+            self._abortable = frozenset(part.job for part in plan) if long else frozenset()
             self._context.abort(False)
             return plan
 
+    def _planned(self) -> list[Part]:
+        jobs = list(self._running)
+        demands = []
+        for i, job in enumerate(jobs):
+            job.draft = job.guessed()
+            demands.append(Demand(i, job.answer.owed_tokens, len(job.draft)))
+        slices = plan_step(
+            demands,
+            batch_tokens=self._context.batch_tokens,
+            chunk_tokens=self._bounds.chunk_tokens,
+        )
+        return [Part(jobs[i], tokens, outputs) for i, tokens, outputs in slices]
+
     def _drop_cancelled(self) -> None:
-        for job in [job for job in self._running.values() if job.cancelled]:
+        for job in [job for job in (*self._running, *self._parked) if job.cancelled]:
             self._end(job, _CANCELLED)
 
-    def _fill_places(self) -> None:
-        while self._free and self._waiting:
-            job = self._waiting.popleft()
-            job.place = self._free.pop()
-            self._running[job.place] = job
+    def _let_in(self) -> None:
+        """Parked ones first, the most urgent of them before the others; then who waits."""
+        self._parked.sort(key=lambda job: (-job.tier, job.arrival))
+        for line in (self._parked, self._waiting):
+            while line:
+                job = line[0]
+                if not self._may_run(job):
+                    return
+                del line[0]
+                self._cache.enter(job)
+                self._running[job] = None
 
-    def _leave(self, job: Job) -> None:
-        self._context.cut(job.place, 0)
-        if job.sampler is not None:
-            job.sampler.close()
-            job.sampler = None
-        with self._changed:
-            del self._running[job.place]
-            self._free.append(job.place)
+    def _may_run(self, job: Job) -> bool:
+        if len(self._running) >= self._bounds.running:
+            return False
+        requests = {running.stream for running in self._running}
+        if job.stream not in requests and len(requests) >= self._bounds.places:
+            return False
+        return self._cache.has_room(job, list(self._running))
 
-    def _step(self, plan: list[tuple[Job, Slice]]) -> None:
-        began_s = time.perf_counter()
-        rows = self._fill_batch(plan, began_s)
+    def _perform(self, plan: list[Part]) -> None:
         try:
-            self._context.decode()
+            outcomes = self._step.perform(plan)
         except DecodeAborted:
-            self._roll_back(plan)
-            return
+            for part in plan:
+                self._cache.cut_back(part.job)
+        except KvCacheFull:
+            self._make_room(plan)
         except Fault as fault:
-            for job, _ in plan:
-                self._end(job, fault)
+            for part in plan:
+                self._end(part.job, fault)
+        else:
+            for outcome in outcomes:
+                self._tell(outcome)
+
+    def _make_room(self, plan: list[Part]) -> None:
+        """Idle prefixes go first, then whoever matters least: the lowest tier, the youngest."""
+        if self._cache.make_room():
             return
-        for (job, part), row in zip(plan, rows, strict=True):
-            job.answer.cached += part.tokens
-            if job.cancelled:
-                continue
-            if part.wants_logits:
-                self._sample(job, row)
-            else:
-                self._send(job, job.answer.progress())
-
-    def _fill_batch(self, plan: list[tuple[Job, Slice]], now_s: float) -> list[int]:
-        context, rows = self._context, []
-        context.clear_rows()
-        for job, (place, count, wants_logits) in plan:
-            answer = job.answer
-            answer.start(now_s)
-            at = answer.cached
-            if count == 1 and wants_logits:
-                rows.append(context.add_row(place, at, answer.tokens[at]))
-            else:
-                tokens = answer.tokens[at : at + count]
-                rows.append(context.add_rows(place, at, tokens, wants_logits=wants_logits))
-        return rows
-
-    def _roll_back(self, plan: list[tuple[Job, Slice]]) -> None:
-        for job, _ in plan:
-            if not self._context.cut(job.place, job.answer.cached):
-                # A recurrent state cannot be cut in the middle: begin again.
-                self._context.cut(job.place, 0)
-                job.answer.cached = 0
-
-    def _sample(self, job: Job, row: int) -> None:
-        answer = job.answer
-        if job.sampler is None:
-            job.sampler = Sampler(answer.params.sampling, self._vocabulary.size, answer.tokens)
-        token = self._context.sample(job.sampler, row)
-        data, is_end = self._vocabulary.piece(token)
-        chunk = answer.take(token, data, is_end, time.perf_counter())
-        if chunk is None:
+        if len(self._running) < 2:
+            full = Fault(
+                Reason.NO_HEADROOM,
+                "The model's KV cache is too small for this request; send a shorter one.",
+            )
+            self._end(plan[0].job, full)
             return
-        if chunk.finish is not None:
-            self._leave(job)
-        self._send(job, chunk)
+        victim = min(self._running, key=lambda job: (job.tier, -job.arrival))
+        self._cache.park(victim)
+        with self._changed:
+            del self._running[victim]
+            self._parked.append(victim)
+
+    def _tell(self, outcome: Outcome) -> None:
+        job = outcome.job
+        if outcome.began:
+            self._follow(job)
+        for chunk in outcome.chunks:
+            if chunk.finish is not None:
+                self._leave(job, keep=True)
+            self._send(job, chunk)
+        if outcome.fault is not None:
+            self._end(job, outcome.fault)
+
+    def _follow(self, job: Job) -> None:
+        """Its prompt is in the cache, or never will be: the other choices need not wait for it."""
+        with self._changed:
+            for follower in job.followers:
+                if not follower.cancelled:
+                    self._arrive(follower)
+                    self._waiting.appendleft(follower)
+            job.followers = []
+
+    def _leave(self, job: Job, *, keep: bool) -> None:
+        self._cache.leave(job, keep=keep)
+        if job.chooser is not None:
+            job.chooser.close()
+            job.chooser = None
+        with self._changed:
+            self._running.pop(job, None)
+            with contextlib.suppress(ValueError):
+                self._parked.remove(job)
 
     def _send(self, job: Job, chunk: Chunk) -> None:
         backlog = job.stream.sending(chunk.tokens)
-        self._out.setdefault(job.stream.loop, []).append((job.stream, chunk))
-        if backlog > self._buffer_tokens and chunk.finish is None:
+        self._put(job, chunk)
+        if backlog > self._bounds.buffer_tokens and chunk.finish is None:
             self._end(
                 job,
                 Fault(
                     Reason.SLOW_READER,
-                    f"The answer was read too slowly: more than {self._buffer_tokens} tokens "
-                    "piled up; read faster or ask for fewer.",
+                    f"The answer was read too slowly: more than {self._bounds.buffer_tokens} "
+                    "tokens piled up; read faster or ask for fewer.",
                 ),
             )
 
     def _end(self, job: Job, fault: Fault) -> None:
-        self._leave(job)
-        self._out.setdefault(job.stream.loop, []).append((job.stream, fault))
+        self._leave(job, keep=fault is _CANCELLED)
+        self._follow(job)
+        self._put(job, fault)
+
+    def _put(self, job: Job, event: Event) -> None:
+        self._out.setdefault(job.stream.loop, []).append((job.stream, job.answer.choice, event))
 
     def _end_all(self) -> None:
         with self._changed:
             assert self._closing is not None  # noqa: S101  the only way out of the loop
-            for job in list(self._running.values()):
+            for job in (*self._running, *self._parked):
                 self._end(job, self._closing)
             while self._waiting:
-                stream = self._waiting.popleft().stream
-                self._out.setdefault(stream.loop, []).append((stream, self._closing))
+                self._put(self._waiting.popleft(), self._closing)
 
     def _flush(self) -> None:
         out, self._out = self._out, {}
@@ -276,5 +311,5 @@ class DecodeLoop:
             try:
                 loop.call_soon_threadsafe(deliver, items)
             except RuntimeError:  # that event loop is closed, and its readers with it
-                for job in list(self._running.values()):
+                for job in (*self._running, *self._parked):
                     job.cancelled = job.cancelled or job.stream.loop is loop

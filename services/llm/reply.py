@@ -1,18 +1,25 @@
 """What a model writes, told apart: what it says, what it thinks, which tools it calls.
 
 Pure: the bytes of tokens in, pieces of an answer out, the same however the bytes are cut. Which
-forms there are is decided by the prompt that the answer follows; tokens and limits stay out.
+forms there are is decided by the prompt that the answer follows (`forms.py`); tokens and limits on
+them stay out. Stop strings and the limit on sentences look at what is said only.
 """
 
+import secrets
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from services.llm.text import AnswerText
+from services.llm.parts import Part, Parts, ReplyForm, Text, Thought
+from services.llm.sentences import SentenceLimit
+from services.llm.text import StopScanner, Utf8Stream
 from services.llm.values import ToolCallDelta
 
+__all__ = ["Reply", "ReplyForm", "Said", "new_call_id"]
 
-@dataclass(frozen=True, slots=True)
-class ReplyForm:
-    """What an answer may hold besides text; the plain form holds nothing else."""
+
+def new_call_id() -> str:
+    """Unique, in the shape that clients know."""
+    return f"call_{secrets.token_hex(12)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +36,67 @@ class Said:
 
 
 class Reply:
-    """Reads one answer."""
+    """Reads one answer. Behind its end nothing is read any more."""
 
-    def __init__(self, form: ReplyForm, stops: tuple[str, ...], max_sentences: int = 0) -> None:
-        self._form, self._max_sentences = form, max_sentences
-        self._text = AnswerText(stops)
+    def __init__(
+        self,
+        form: ReplyForm,
+        stops: tuple[str, ...],
+        max_sentences: int = 0,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._utf8, self._stops = Utf8Stream(), StopScanner(stops)
+        self._parts = Parts(form, new_id)
+        self._sentences = SentenceLimit(max_sentences) if max_sentences else None
+        self._over = False
 
     def feed(self, data: bytes) -> Said:
         """What the bytes of the next token make certain."""
-        text, stop = self._text.feed(data)
-        return Said(text, stop=stop, over=bool(stop))
+        text = self._utf8.feed(data)
+        return self._said(self._parts.feed(text)) if text else Said()
 
     def flush(self) -> Said:
         """The answer ended by itself: what was held back."""
-        return Said(self._text.flush())
+        said = self._said(self._parts.flush())
+        if self._over:
+            return said
+        last, over = self._limited(self._stops.flush())
+        if self._sentences is not None and not over:
+            last += self._sentences.flush()
+        return Said(said.text + last, said.reasoning, said.tool_calls, over=over)
 
     @property
     def thinking(self) -> bool:
         """What comes next is reasoning, as far as is known."""
-        return False
+        return self._parts.thinking
 
     @property
     def called(self) -> bool:
         """It holds a tool call."""
-        return False
+        return self._parts.calls > 0
+
+    def _said(self, parts: Iterable[Part]) -> Said:
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[ToolCallDelta] = []
+        stop = ""
+        for part in () if self._over else parts:
+            if isinstance(part, Thought):
+                thoughts.append(part.text)
+            elif isinstance(part, ToolCallDelta):
+                calls.append(part)
+            else:
+                text, stop = self._shown(part)
+                texts.append(text)
+            if self._over:
+                break
+        return Said("".join(texts), "".join(thoughts), tuple(calls), stop, self._over)
+
+    def _shown(self, part: Text) -> tuple[str, str]:
+        before, stop = self._stops.feed(part.text)
+        text, over = self._limited(before)
+        self._over = over or bool(stop)
+        return text, "" if over else stop
+
+    def _limited(self, text: str) -> tuple[str, bool]:
+        return self._sentences.feed(text) if self._sentences is not None else (text, False)

@@ -1,42 +1,32 @@
 """Conversation → prompt text, by the chat template that the model file brings.
 
-The template comes with the weights and runs sandboxed and bounded; the messages come from anybody.
-A message must not be able to speak with the template's voice, so every name of a control token in
-it (`<|im_end|>` and the like) is marked before rendering, and the marked text is tokenised as
-plain text afterwards. The marks are Unicode noncharacters, which exist for such internal use; a
-message that holds one itself gets U+FFFD in its place. Text without control-token names reaches
-the template untouched, so templates that look into messages work as elsewhere.
+The template comes with the weights and runs sandboxed and bounded (`sandbox.py`); the messages come
+from anybody, and are marked so that they cannot speak with the template's voice (`marks.py`). Which
+tools a template shows is found out by showing it one; a template that shows none, or writes calls
+in a way nobody here can read, gets its tools as plain text (`tools/generic.py`).
 
-What the marks do not cover: a name that only comes to be where the template puts two messages'
-texts side by side, with nothing in between.
-
-The tokeniser stays out; it gets `Segment`s.
+The tokeniser stays out; it gets `Segment`s. How the answer is read is `forms.py`.
 """
 
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-import jinja2
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from chassis.errors import Fault, Reason
-from services.llm.values import ChatMessage, Conversation, Role
+from services.llm import reasoning, sandbox
+from services.llm.marks import Marks, pieces
+from services.llm.tools import generic, syntax
+from services.llm.tools.syntax import Syntax
+from services.llm.turns import Turns
+from services.llm.values import ChatMessage, Conversation, Role, Tool, ToolMode
 
-MAX_SOURCE_CHARS = 256 * 1024
-MAX_RANGE_STEPS = 100_000
-"""Loop steps over `range` in one rendering."""
-MAX_REPEATED_CHARS = 100_000
 TEMPLATE_CHARS = 1 << 20
 """What a template may add to the messages."""
-
-_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
-_MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+QUOTED_CHARS = 6
+"""What one character becomes at most where a template quotes it: `\\u00e9`."""
+VALUE_CHARS = 8
+"""What a template may write around each value of a tool's schema."""
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content']"
@@ -47,6 +37,7 @@ CHATML_NOTE = (
     "The file brings no chat template; ChatML stands in, the form most open chat models know. "
     "A base model answers bare prompts better."
 )
+_PROBE = "probe_of_the_template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,69 +53,6 @@ def plain_segments(text: str) -> tuple[Segment, ...]:
     return (Segment(text, True),) if text else ()
 
 
-class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox, and a bound on what `*` can blow up."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**":
-            raise jinja2.TemplateError("powers are not allowed in chat templates")
-        for thing, times in ((left, right), (right, left)):
-            if isinstance(times, int) and hasattr(thing, "__len__"):
-                _bounded(len(thing) * times, MAX_REPEATED_CHARS, "a repetition")
-        return super().call_binop(context, operator, left, right)
-
-
-def _bounded(size: int, limit: int, what: str) -> None:
-    if size > limit:
-        raise jinja2.TemplateError(f"{what} of {size} is more than the {limit} allowed")
-
-
-class _Steps:
-    """`range`, within one budget for a whole rendering."""
-
-    def __init__(self) -> None:
-        self._left = MAX_RANGE_STEPS
-
-    def range(self, *bounds: int) -> range:
-        steps = range(*bounds)
-        _bounded(len(steps), self._left, "a range")
-        self._left -= len(steps)
-        return steps
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Plain JSON; jinja's own filter escapes for HTML, which no model was trained on."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
-
-
-@lru_cache(maxsize=8)
-def _compiled(source: str) -> jinja2.Template:
-    if len(source) > MAX_SOURCE_CHARS:
-        raise Fault(Reason.INVALID_TEMPLATE, "The model's chat template is too long to be one.")
-    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _raise, "strftime_now": _now}
-    return environment.from_string(source)
-
-
 class ChatTemplate:
     """One model's template. `controls` are the names of its control tokens."""
 
@@ -132,68 +60,104 @@ class ChatTemplate:
         self, source: str | None, *, bos: str = "", eos: str = "", controls: Iterable[str] = ()
     ) -> None:
         self.note = "" if source else CHATML_NOTE
-        self._source = source or CHATML
+        self.source = source or CHATML
         self._words = {"bos_token": bos, "eos_token": eos}
-        names = sorted({name for name in controls if name}, key=len, reverse=True)
-        self._controls = re.compile("|".join(map(re.escape, names))) if names else None
+        self._turns = Turns(self.source, Marks(controls))
+        self.think_marks = reasoning.marks_in(self.source)
+        """How the model marks its thoughts; None: the template knows of none."""
+        self.knows_translation = self._turns.knows_translation
+        """It has a form for texts to translate."""
 
     def render(self, conversation: Conversation) -> tuple[Segment, ...]:
-        """The prompt. Raises Fault INVALID_TEMPLATE with the template's own message."""
-        messages = [self._message(message) for message in conversation.messages]
-        limit = TEMPLATE_CHARS + 2 * sum(
-            len(text) for message in messages for text in message.values()
-        )
-        words: dict[str, Any] = {**self._words, "messages": messages, "tools": None}
+        """The prompt. Raises Fault INVALID_TEMPLATE with the template's own message, or
+        INVALID_REQUEST for what this template has no form for.
+        """
+        conversation = self._as_known(conversation)
+        messages = self._turns.messages(conversation.messages)
+        tools = self._turns.tools(conversation.tools) or None
+        words: dict[str, Any] = {**self._words, "messages": messages, "tools": tools}
         words["add_generation_prompt"] = not conversation.continue_last
         if conversation.thinking is not None:
             words["enable_thinking"] = conversation.thinking
-        text = _guarded(lambda: self._run(words, limit))
+        limit_chars = TEMPLATE_CHARS + QUOTED_CHARS * _chars((messages, tools))
+        text = sandbox.run(self.source, words, limit_chars)
         if conversation.continue_last:
             text = _cut_after_last(text, conversation.messages, messages)
-        return _segments(text)
+        elif conversation.thinking is False:
+            text += self._closed_thought(text)
+        return tuple(Segment(piece, control) for piece, control in pieces(text))
 
-    def _message(self, message: ChatMessage) -> dict[str, Any]:
-        fields = {"role": message.role.value, "content": self._marked(message.text)}
-        if message.name:
-            fields["name"] = self._marked(message.name)
-        if message.reasoning and message.role is Role.ASSISTANT:
-            fields["reasoning_content"] = self._marked(message.reasoning)
-        return fields
+    @cached_property
+    def syntax(self) -> Syntax:
+        """How the model writes calls, with its own template or asked in plain words."""
+        return self._native or syntax.generic(self.source)
 
-    def _marked(self, text: str) -> str:
-        text = text.replace(_OPEN, "\ufffd").replace(_CLOSE, "\ufffd")
-        if self._controls is None:
-            return text
-        return self._controls.sub(lambda found: f"{_OPEN}{found[0]}{_CLOSE}", text)
+    @cached_property
+    def _native(self) -> Syntax | None:
+        """None: the template shows no tools, or its model writes calls in an unknown way."""
+        known = syntax.native(self.source)
+        probe = Conversation((_user("?"),), tools=(Tool(_PROBE),))
+        return known if known is not None and self._shows(probe) else None
 
-    def _run(self, words: Mapping[str, Any], limit_chars: int) -> str:
-        parts, size = [], 0
-        for part in _compiled(self._source).generate(**words, range=_Steps().range):
-            size += len(part)
-            _bounded(size, limit_chars, "a prompt")
-            parts.append(part)
-        return "".join(parts)
+    @cached_property
+    def _takes_system(self) -> bool:
+        return self._shows(Conversation((ChatMessage(Role.SYSTEM, _PROBE), _user("?"))))
+
+    def _shows(self, probe: Conversation) -> bool:
+        words: dict[str, Any] = {**self._words, "add_generation_prompt": True}
+        words["messages"] = self._turns.messages(probe.messages)
+        words["tools"] = self._turns.tools(probe.tools) or None
+        try:
+            return _PROBE in sandbox.run(self.source, words, TEMPLATE_CHARS)
+        except Fault:
+            return False
+
+    def _as_known(self, conversation: Conversation) -> Conversation:
+        if conversation.tool_choice.mode is ToolMode.NONE and conversation.tools:
+            conversation = replace(conversation, tools=())
+        if not _has_tools(conversation) or self._native is not None:
+            return conversation
+        return generic.as_text(conversation, takes_system=self._takes_system)
+
+    def _closed_thought(self, prompt: str) -> str:
+        """Templates without a switch: a thought that is over already, or the end of one that the
+        template began.
+        """
+        marks = self.think_marks
+        if marks is None or reasoning.is_switch(self.source):
+            return ""
+        if reasoning.begins_inside(prompt, marks):
+            return marks.empty.removeprefix(marks.opening).removeprefix("\n")
+        return marks.empty
 
 
-def _guarded(run: Callable[[], str]) -> str:
-    try:
-        return run()
-    except Fault:
-        raise
-    except Exception as error:  # whatever the template's code can do wrong
-        said = str(error).rstrip(".")[:500]
-        raise Fault(
-            Reason.INVALID_TEMPLATE,
-            f"The model's chat template refuses this conversation: {said}.",
-        ) from None
+def _user(text: str) -> ChatMessage:
+    return ChatMessage(Role.USER, text)
 
 
-def _cut_after_last(text: str, said: tuple[ChatMessage, ...], marked: list[dict[str, Any]]) -> str:
+def _has_tools(conversation: Conversation) -> bool:
+    return bool(conversation.tools) or any(
+        message.tool_calls or message.role is Role.TOOL for message in conversation.messages
+    )
+
+
+def _chars(value: Any) -> int:
+    """Room for every value of a conversation, however a template quotes it."""
+    if isinstance(value, str):
+        return len(value) + VALUE_CHARS
+    if isinstance(value, dict):
+        return _chars(tuple(value)) + _chars(tuple(value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_chars, value))
+    return VALUE_CHARS
+
+
+def _cut_after_last(text: str, said: Sequence[ChatMessage], marked: list[dict[str, Any]]) -> str:
     if not said or said[-1].role is not Role.ASSISTANT:
         raise Fault(
             Reason.INVALID_REQUEST, "Only a conversation that ends with the assistant can go on."
         )
-    last = marked[-1]["content"]
+    last = marked[-1]["content"] or ""
     for form in (last, last.strip()):
         at = text.rfind(form)
         if form and at >= 0:
@@ -202,9 +166,3 @@ def _cut_after_last(text: str, said: tuple[ChatMessage, ...], marked: list[dict[
         Reason.INVALID_TEMPLATE,
         "The model's chat template does not show the last message as it is, so it cannot go on.",
     )
-
-
-def _segments(text: str) -> tuple[Segment, ...]:
-    # re.split with one group: template text and marked text take turns.
-    pieces = _MARKED.split(text)
-    return tuple(Segment(piece, i % 2 == 0) for i, piece in enumerate(pieces) if piece)

@@ -38,16 +38,21 @@ class StopScanner:
 
     def feed(self, text: str) -> tuple[str, str]:
         """What may be shown now, and the stop string that ended the text ("": none did)."""
+        before, stop, _ = self.split(text)
+        return before, stop
+
+    def split(self, text: str) -> tuple[str, str, str]:
+        """As `feed`, for a text that goes on: the third is what comes behind the stop string."""
         if not self._stops:
-            return text, ""
+            return text, "", ""
         text = self._held + text
         self._held = ""
         if found := self._first(text):
             start, stop = found
-            return text[:start], stop
+            return text[:start], stop, text[start + len(stop) :]
         keep = self._undecided(text)
         self._held = text[len(text) - keep :]
-        return text[: len(text) - keep], ""
+        return text[: len(text) - keep], "", ""
 
     def flush(self) -> str:
         """The text ended: what was held back is no stop string."""

@@ -178,7 +178,7 @@ def test_only_the_template_speaks_in_control_tokens(model: Path) -> None:
 @given(st.text(max_size=60))
 def test_any_text_round_trips_through_tokens(engine: LlamaEngine, text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
-    vocabulary = engine._prompts._vocabulary  # type: ignore[union-attr]
+    vocabulary = engine._prompts.vocabulary  # type: ignore[union-attr]
     tokens = vocabulary.tokens([Segment(text, False)])
     assert b"".join(vocabulary.piece(token)[0] for token in tokens) == text.encode()
 

@@ -1,0 +1,1 @@
+"""Aggregate throughput of many streams: this house against llama-server's engine, in one run."""

@@ -1,0 +1,58 @@
+"""An answer in the decode loop: who reads it, what it holds there, and what it is chosen by."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from services.llm.answer import Answer
+from services.llm.choosing import Chooser
+from services.llm.core.drafting import Governor
+from services.llm.stream import AnswerStream
+from services.llm.values import Tier
+
+
+class Drafter(Protocol):
+    """Guesses what comes next."""
+
+    def guess(self, tokens: Sequence[int], most: int) -> list[int]:
+        """At most `most` tokens that may follow `tokens`."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One choice of one request."""
+
+    answer: Answer
+    stream: AnswerStream
+    make_chooser: Callable[[], Chooser]
+    """Called by the decode thread, when the first token is to be chosen."""
+    scope: str = ""
+    """Whose prefixes it may reuse, and who may reuse its."""
+    drafter: Drafter | None = None
+    governor: Governor | None = None
+    followers: "list[Job]" = field(default_factory=list)
+    """Further choices of the request: they begin when the prompt is in the cache."""
+
+    cancelled: bool = False
+    arrival: int = 0
+    """Counts up; the later, the younger."""
+    sequence: int = -1
+    """Where it is in the KV cache; -1: it waits, or is parked."""
+    prefix_key: int = -1
+    """By which its prompt is known to others; -1: it is not in the cache yet."""
+    chooser: Chooser | None = None
+    draft: list[int] = field(default_factory=list)
+    parked_state: bytes = b""
+    """Its cells in host memory; empty while parked: they are computed anew."""
+
+    @property
+    def tier(self) -> Tier:
+        """How urgent it is."""
+        return self.answer.params.tier
+
+    def guessed(self) -> list[int]:
+        """What to try behind its next token; not more than its limit leaves."""
+        if self.drafter is None or self.governor is None or self.answer.owed_tokens != 1:
+            return []
+        most = min(self.governor.allowed(), self.answer.left_tokens - 1)
+        return self.drafter.guess(self.answer.tokens, most)

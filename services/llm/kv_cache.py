@@ -1,0 +1,191 @@
+"""The sequences of the KV cache: who holds one, which prefixes stay behind, what is parked.
+
+The decisions are `core/prefixes.py` and `core/cells.py`; this performs them on the native context.
+All of it is for the thread that decodes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.llm.core.cells import Cells
+from services.llm.core.prefixes import Effect, Forget, Park, Prefixes
+from services.llm.job import Job
+from services.llm.llama_context import Context
+
+MARGIN_CELLS = 64
+"""Room for its next tokens that a sequence wants when it comes, so that it does not go at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRoom:
+    """How much there is."""
+
+    cells: int
+    sequences: int
+    idle_sequences: int
+    """Of these, what prefixes may keep that nobody runs on."""
+    idle_cells: int
+    parked_bytes: int
+    shares_prefixes: bool
+
+
+class KvCache:
+    """Sequences and what is in them."""
+
+    def __init__(self, context: Context, room: CacheRoom) -> None:
+        self._context, self._room = context, room
+        self._cells = Cells()
+        self._free = list(range(room.sequences))
+        self._parked: dict[int, bytes] = {}
+        self._prefixes = Prefixes(
+            idle_tokens=room.idle_cells,
+            idle_sequences=room.idle_sequences,
+            parked_bytes=room.parked_bytes,
+            own_cells=self._cells.own,
+        )
+        self._reserved: dict[Job, int] = {}
+
+    @property
+    def used_cells(self) -> int:
+        """In use, by running sequences and idle prefixes."""
+        return self._cells.used
+
+    def has_room(self, job: Job, others: Sequence[Job]) -> bool:
+        """It can come, without somebody of `others`, who run, having to go for it."""
+        if not others:
+            return True
+        held = sum(self._cells.own(other.sequence) for other in others)
+        wanted = len(job.answer.tokens) + MARGIN_CELLS
+        return held + wanted <= self._room.cells
+
+    def enter(self, job: Job) -> None:
+        """Give the job a sequence, with as much of its text in it as is known."""
+        if not self._free:
+            self._perform(self._prefixes.reclaim())
+        job.sequence = self._free.pop()
+        if job in self._reserved:
+            self._resume(job)
+        if job.answer.cached == 0:
+            self._reuse(job)
+
+    def _reuse(self, job: Job) -> None:
+        if not self._room.shares_prefixes:
+            return
+        found = self._prefixes.find(job.scope, job.answer.tokens)
+        if found is None:
+            return
+        tokens = found.tokens
+        if found.sequence >= 0:
+            if not self._context.reusable(found.sequence, tokens):
+                return
+            self._context.copy(found.sequence, job.sequence, tokens)
+            self._cells.copy(found.sequence, job.sequence, tokens)
+        elif not self._restored(job.sequence, self._parked[found.key], tokens):
+            return
+        job.answer.cached = tokens
+        job.answer.reused_tokens = min(tokens, job.answer.prompt_tokens)
+
+    def _restored(self, sequence: int, state: bytes, tokens: int) -> bool:
+        """Put a parked prefix into an empty sequence, cut to `tokens`."""
+        while not self._context.restore(sequence, state):
+            if not self._perform(self._prefixes.reclaim()):
+                return False
+        usable = self._context.reusable(sequence, tokens)
+        if not (usable and self._context.cut(sequence, tokens)):
+            self._context.cut(sequence, 0)
+            return False
+        self._cells.set(sequence, tokens)
+        return True
+
+    def grown(self, job: Job) -> None:
+        """The job's `cached` tokens are in the cache."""
+        self._cells.set(job.sequence, job.answer.cached)
+        if job.prefix_key < 0 and job.answer.cached >= job.answer.prompt_tokens:
+            self._know(job)
+
+    def _know(self, job: Job) -> None:
+        if self._room.shares_prefixes:
+            prompt = job.answer.tokens[: job.answer.prompt_tokens]
+            job.prefix_key = self._prefixes.running(job.scope, prompt, job.sequence)
+
+    def cut_back(self, job: Job) -> None:
+        """Forget what is behind the job's `cached` tokens."""
+        if not self._context.cut(job.sequence, job.answer.cached):
+            # A recurrent state cannot be cut in the middle: begin again.
+            self._context.cut(job.sequence, 0)
+            job.answer.cached = 0
+        self._cells.set(job.sequence, job.answer.cached)
+
+    def leave(self, job: Job, *, keep: bool) -> None:
+        """The job is over; with `keep`, what it has in the cache may be of use to others."""
+        self._release(job)
+        if job.sequence < 0:
+            return
+        sequence, job.sequence = job.sequence, -1
+        key, job.prefix_key = job.prefix_key, -1
+        if key < 0:
+            self._clear(sequence)
+        elif not keep:
+            self._prefixes.gone(key)
+            self._clear(sequence)
+        else:
+            self._perform(self._prefixes.ended(key, job.answer.tokens[: job.answer.cached]))
+
+    def park(self, job: Job) -> None:
+        """Take the job out of the cache; `enter` brings it back to where it is."""
+        if job.prefix_key >= 0:
+            self._prefixes.gone(job.prefix_key)
+            job.prefix_key = -1
+        size = self._context.saved_bytes(job.sequence)
+        fits, effects = self._prefixes.reserve(size)
+        self._perform(effects)
+        job.parked_state = self._context.save(job.sequence) if fits else b""
+        self._reserved[job] = size if fits else 0
+        self._clear(job.sequence)
+        job.sequence = -1
+
+    def _resume(self, job: Job) -> None:
+        state = job.parked_state
+        restored = bool(state) and self._context.restore(job.sequence, state)
+        while state and not restored and self._perform(self._prefixes.reclaim()):
+            restored = self._context.restore(job.sequence, state)
+        self._release(job)
+        if not restored:
+            job.answer.cached = 0
+        self._cells.set(job.sequence, job.answer.cached)
+
+    def _release(self, job: Job) -> None:
+        self._prefixes.release(self._reserved.pop(job, 0))
+        job.parked_state = b""
+
+    def make_room(self) -> bool:
+        """The cache is full: have an idle prefix leave it; False: there is none."""
+        return self._perform(self._prefixes.reclaim())
+
+    def _perform(self, effects: Sequence[Effect]) -> bool:
+        """True: there was something to do."""
+        for effect in effects:
+            if isinstance(effect, Park):
+                self._park_prefix(effect)
+            else:
+                self._forget(effect)
+        return bool(effects)
+
+    def _park_prefix(self, effect: Park) -> None:
+        size = self._context.saved_bytes(effect.sequence)
+        if size > self._room.parked_bytes:
+            self._forget(self._prefixes.forget(effect.key))
+            return
+        self._parked[effect.key] = self._context.save(effect.sequence)
+        self._clear(effect.sequence)
+        self._perform(self._prefixes.parked_now(effect.key, size))
+
+    def _forget(self, effect: Forget) -> None:
+        self._parked.pop(effect.key, None)
+        if effect.sequence >= 0:
+            self._clear(effect.sequence)
+
+    def _clear(self, sequence: int) -> None:
+        self._context.cut(sequence, 0)
+        self._cells.remove(sequence)
+        self._free.append(sequence)

@@ -8,6 +8,9 @@ from services.llm.engine import ALL_LAYERS, EngineSpec
 from services.llm.gguf_meta import ArrayLength, GgufMeta
 
 _PROCESS_MIB = 96
+"""The interpreter with its libraries."""
+_MORE_SEQUENCES = 31
+"""Beside the places: further choices of their requests, and prefixes; each has a row of logits."""
 _CARD_CONTEXT_MIB = 448
 """What a driver keeps for each process on a card, its compiled kernels included; a guess."""
 
@@ -22,8 +25,7 @@ def kv_cache_bytes(meta: GgufMeta, spec: EngineSpec) -> int:
 def estimate_resident_mib(meta: GgufMeta, spec: EngineSpec) -> int:
     """Host memory of `spec` when all of it is there: weights, caches and buffers.
 
-    The buffers are a guess from above: activations of one pass, the logits of one row a place, and
-    the interpreter with its libraries.
+    The buffers are a guess from above: activations of one pass, and rows of logits.
     """
     total = meta.weights_bytes + kv_cache_bytes(meta, spec) + _buffer_bytes(meta, spec)
     return _mib(total) + spec.prefix_cache_mib + _PROCESS_MIB
@@ -52,8 +54,10 @@ def _buffer_bytes(meta: GgufMeta, spec: EngineSpec) -> int:
     # Without flash attention the scores of all heads are kept for a pass; with it they are not.
     scores = 0 if spec.flash_attention else _cells(meta, spec)
     vocabulary = meta.values.get("tokenizer.ggml.tokens", ArrayLength(0))
-    logits = 8 * spec.places * getattr(vocabulary, "length", 0)
-    return 4 * spec.ubatch_tokens * (width + scores) + logits
+    guesses = spec.draft_tokens if spec.speculation != "off" else 0
+    rows = (spec.places + _MORE_SEQUENCES) * (1 + guesses)
+    logits = rows * getattr(vocabulary, "length", 0)
+    return 4 * (spec.ubatch_tokens * (width + scores) + logits)
 
 
 def _mib(size: int) -> int:

@@ -81,7 +81,7 @@ def applied(configured: ModelConfig, overrides: Mapping[str, str]) -> ModelConfi
     """The configuration with `overrides` in it. Raises Fault INVALID_REQUEST."""
     values = {name: _value(name, text) for name, text in overrides.items()}
     try:
-        return ModelConfig.model_validate(configured.model_dump() | values)
+        return ModelConfig.model_validate(configured.model_dump(exclude_unset=True) | values)
     except ValidationError as error:
         said = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         raise _refused(next(iter(values), ""), f"These settings do not agree: {said}.") from None

@@ -7,7 +7,7 @@ import pytest
 
 from services.llm.engine import ALL_LAYERS, EngineSpec
 from services.llm.footprint import estimate_card_mib, estimate_resident_mib, kv_cache_bytes
-from services.llm.gguf_meta import GgufMeta, read
+from services.llm.gguf_meta import ArrayLength, GgufMeta, read
 from tests.tiny_gguf import make_tiny_gguf
 
 SPEC = EngineSpec(Path("m"), context_tokens=4096, places=4)
@@ -49,3 +49,10 @@ def test_of_a_card_only_what_is_placed_there_is_taken(meta: GgufMeta) -> None:
     assert 1000 < sizes[0] < sizes[1] < sizes[2] == sizes[3]
     assert sizes[1] - sizes[0] >= 1000
     assert sizes[3] == estimate_card_mib(meta, replace(SPEC, gpu_layers=ALL_LAYERS))
+
+
+def test_rows_of_logits_are_counted_for_guesses_too(meta: GgufMeta) -> None:
+    wide = replace(meta, values={**meta.values, "tokenizer.ggml.tokens": ArrayLength(262_144)})
+    plain = estimate_resident_mib(wide, SPEC)
+    guessing = estimate_resident_mib(wide, replace(SPEC, speculation="lookup", draft_tokens=4))
+    assert guessing - plain == 4 * 35  # rows of a MiB

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     MODALITY_UNSUPPORTED = "modality_unsupported"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     HEADERS_TOO_LARGE = "headers_too_large"
+    LOCAL_ONLY = "local_only"
     MODEL_NOT_FOUND = "model_not_found"
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
@@ -99,6 +100,9 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.MODALITY_UNSUPPORTED: _caller(400, _C.INVALID_ARGUMENT, "modality_unsupported"),
         Reason.PAYLOAD_TOO_LARGE: _caller(413, _C.INVALID_ARGUMENT, "payload_too_large"),
         Reason.HEADERS_TOO_LARGE: _caller(431, _C.INVALID_ARGUMENT, "headers_too_large"),
+        Reason.LOCAL_ONLY: Row(
+            _C.PERMISSION_DENIED, 403, "invalid_request_error", "local_only", "permission_error"
+        ),
         Reason.MODEL_NOT_FOUND: _caller(404, _C.NOT_FOUND, "model_not_found"),
         Reason.ROUTE_NOT_FOUND: _caller(404, _C.UNIMPLEMENTED, "route_not_found"),
         Reason.METHOD_NOT_ALLOWED: _caller(405, _C.UNIMPLEMENTED, "method_not_allowed"),

@@ -42,6 +42,8 @@ class Dialled:
 
     scheduler: "SchedulerServiceAsyncStub"
     broker: "BrokerServiceAsyncStub"
+    address_of: Callable[[str], str]
+    """The gRPC target of a service, by name."""
 
 
 def with_house(config_path: Path | None, work: Callable[[Dialled], Awaitable[T]]) -> T:
@@ -67,6 +69,7 @@ async def _dialled(house: config.House, work: Callable[[Dialled], Awaitable[T]])
             Dialled(
                 scheduler_pb2_grpc.SchedulerServiceStub(to_scheduler),
                 broker_pb2_grpc.BrokerServiceStub(to_broker),
+                house.address_of,
             )
         )
 

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from cli.console import Refused, note
 from cli.dial import INTERRUPTED, ConfigOption, Dialled, heard, with_house
 from cli.known import NameArgument, TierName, TierOption, asked_for, models_of, tier_number
+from cli.settings import SetOption, override, settings_of
 from cli.sight import statuses
 from cli.words import flat
 from cohabit.models.v1 import models_pb2
@@ -100,7 +101,7 @@ class _Load:
 
 
 @contextmanager
-def _told(model: str) -> Iterator[Tell]:
+def told(model: str) -> Iterator[Tell]:
     """A bar that goes away at the end, on a terminal; silence elsewhere."""
     if not sys.stderr.isatty():
         yield lambda _words, _done: None
@@ -114,15 +115,26 @@ def _told(model: str) -> Iterator[Tell]:
         yield lambda said, done: bar.update(task, description=said, completed=done)
 
 
-def command(model: NameArgument, tier: TierOption = None, config_path: ConfigOption = None) -> None:
+def command(
+    model: NameArgument,
+    tier: TierOption = None,
+    set_: SetOption = None,
+    config_path: ConfigOption = None,
+) -> None:
     """Load a model; others that are idle may leave for it (`cohabit plan` says which).
 
     Ctrl-C ends the wait; a load that has begun goes on.
     """
-    began = time.monotonic()
+    began, settings = time.monotonic(), settings_of(set_ or ())
+
+    async def work(house: Dialled) -> str:
+        if settings:
+            await override(house, model, settings)
+        return await _Load(house, model, tell).run(tier)
+
     try:
-        with _told(model) as tell:
-            ready = with_house(config_path, lambda house: _Load(house, model, tell).run(tier))
+        with told(model) as tell:
+            ready = with_house(config_path, work)
     except KeyboardInterrupt:
         note(f"Gave up waiting for {model}; a load that has begun goes on.")
         raise typer.Exit(INTERRUPTED) from None

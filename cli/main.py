@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli import chat, leases, load, models, plan, pull, status, unload, up
+from cli import chat, leases, load, models, plan, pull, status, swap, unload, up
 from cli.console import Refused, fail
 from cli.simulation import command as simulation
 
@@ -21,6 +21,7 @@ app.command("status")(status.command)
 app.command("models")(models.command)
 app.command("load")(load.command)
 app.command("unload")(unload.command)
+app.command("swap")(swap.command)
 app.command("plan")(plan.command)
 app.command("leases")(leases.command)
 app.command("pull")(pull.command)

@@ -13,7 +13,8 @@ async def start(context: Context[EdgeConfig]) -> None:
     """Serve until told to stop."""
     config, house = context.own, context.house
     services = {name: house.address_of(name) for name in context.document.model_services()}
-    async with open_app(config, house.address_of("scheduler"), services) as app:
+    scheduler, broker = house.address_of("scheduler"), house.address_of("broker")
+    async with open_app(config, scheduler, services, broker) as app:
         server = HttpServer(app, *config.address, config.drain_s)
         try:
             host, port = await server.start()

@@ -21,7 +21,7 @@ _MOST_ID_CHARS = 128
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _CLIENT_GONE = 499
 _OK = "ok"
-_PROBES = {"/readyz", "/health", "/metrics"}
+_PROBES = {"/readyz", "/health", "/metrics", "/status"}
 """Asked every few seconds by whoever watches; their lines would bury the others."""
 
 REQUESTS = Counter(

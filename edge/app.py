@@ -19,17 +19,22 @@ from chassis.channel import open_channel
 from chassis.channels import Channels
 from chassis.errors import Fault, Reason
 from chassis.place import Waits
+from cohabit.broker.v1 import broker_pb2_grpc
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
 from edge import chat, errors, openapi
 from edge.access import Access
+from edge.admin import AdminRoutes
+from edge.admin_calls import AdminCalls, services_of
 from edge.answering import AnswerEndpoint, Answering
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.config import EdgeConfig
 from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
 from edge.entrance import Door, Entrance
+from edge.house import House
+from edge.house_views import HouseStatus
 from edge.measure import Measure
 from edge.roster import Roster
 from edge.simulated import SERVICE, RunsEndpoint
@@ -42,7 +47,10 @@ _encode = msgspec.json.Encoder().encode
 
 @asynccontextmanager
 async def open_app(
-    config: EdgeConfig, scheduler_address: str, model_services: Mapping[str, str]
+    config: EdgeConfig,
+    scheduler_address: str,
+    model_services: Mapping[str, str],
+    broker_address: str,
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
@@ -51,6 +59,9 @@ async def open_app(
     async with AsyncExitStack() as stack:
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
+        )
+        broker = broker_pb2_grpc.BrokerServiceStub(
+            await stack.enter_async_context(open_channel(broker_address))
         )
         catalog, measure = Catalog(scheduler), Measure(model_services)
         answerers = Channels(config.max_idle_engines, llm_pb2_grpc.LanguageModelServiceStub)
@@ -70,7 +81,12 @@ async def open_app(
         raw: dict[str, ASGIApp] = {openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask)}
         if SERVICE in model_services:
             raw[openapi.RUNS_PATH] = runs
-        yield Access(routes(raw, catalog), write_log=config.access_log)
+        house = House(catalog, broker, tuple(model_services), _VERSION)
+        hosts = services_of(model_services)
+        stack.push_async_callback(hosts.close)
+        calls = AdminCalls(catalog, model_services, hosts, config.max_request_s)
+        admin = AdminRoutes(house, calls, entrance.bodies)
+        yield Access(routes(raw, catalog, house, admin), write_log=config.access_log)
 
 
 def entrance_of(config: EdgeConfig) -> Entrance:
@@ -82,7 +98,9 @@ def entrance_of(config: EdgeConfig) -> Entrance:
     )
 
 
-def routes(raw: Mapping[str, ASGIApp], catalog: Catalog) -> FastAPI:
+def routes(
+    raw: Mapping[str, ASGIApp], catalog: Catalog, house: House, admin: AdminRoutes
+) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
         openapi_url=OPENAPI_PATH,
@@ -95,6 +113,8 @@ def routes(raw: Mapping[str, ASGIApp], catalog: Catalog) -> FastAPI:
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
     _add_models(app, catalog)
     _add_probes(app, catalog)
+    _add_status(app, house)
+    admin.add_to(app)
     _add_welcome(app)
     add_docs(app)
     app.add_exception_handler(Fault, errors.on_fault)
@@ -168,6 +188,17 @@ def _add_probes(app: FastAPI, catalog: Catalog) -> None:
     )
     async def metrics() -> Response:
         return Response(generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _add_status(app: FastAPI, house: House) -> None:
+    @app.get(
+        "/status",
+        tags=["probes"],
+        summary="See what this house is, at this moment",
+        responses=openapi.answers(HouseStatus, "Services, device, models and queues."),
+    )
+    async def status() -> Response:
+        return _json(await house.status())
 
 
 def _add_welcome(app: FastAPI) -> None:

@@ -12,6 +12,7 @@ from chassis.status import fault_of
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from edge.errors import model_not_found
+from edge.house_reading import degraded
 from edge.roster import by_name
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Catalog:
         except Fault as fault:
             raise _not_ready(fault.message) from None
         if models:
+            if sentences := degraded(models):
+                raise _not_ready(sentences[0])
             return answer.status
         if answer.status.unreachable_workers:
             raise _not_ready(_unreachable(answer.status))

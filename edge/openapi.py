@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edge import fairness, tier
+from edge import fairness, house_views, tier
 from edge.catalog import Health, ModelList, ModelObject
 from edge.chat_body import ChatBody
 from edge.chat_response import ChatCompletion, ChatCompletionChunk
@@ -26,6 +26,7 @@ _TAGS = [
     {"name": "chat", "description": "Conversations, in OpenAI's dialect."},
     {"name": "models", "description": "What can be asked for."},
     {"name": "probes", "description": "For whoever watches over the house."},
+    {"name": "admin", "description": "For whoever runs the house, on the machine itself."},
     {"name": "docs", "description": "Where to read on."},
 ]
 
@@ -43,16 +44,26 @@ _SIMULATED_TAG = {
     "name": "simulated",
     "description": "Pretended work on models that are not there, with real waiting for a turn.",
 }
-_TYPES = (ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome)
+_TYPES: tuple[type, ...] = (
+    *(ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome),
+    *house_views.TYPES,
+)
 _RUN_TYPES = (RunBody, RunAnswer)
 _REF = "#/components/schemas/{name}"
 _FAILURES = {
     "400": "The request is wrong; `param` names the field.",
+    "403": "The route is for the machine itself.",
     "404": "There is no such model.",
+    "409": "The model is busy.",
     "413": "The body is too large.",
     "429": "The queue is full; `retry-after` says when to try again.",
+    "501": "This house does not offer it.",
     "503": "It cannot be served now; `retry-after` says when to try again.",
 }
+
+
+_ASKED = ("400", "404", "413", "429", "503")
+"""How a request for a model may fail."""
 
 
 def ref(kind: type) -> dict[str, str]:
@@ -66,6 +77,12 @@ def answers(kind: type, description: str, *failures: int) -> dict[int | str, dic
     for status in failures:
         told[status] = _json(ErrorEnvelope, _FAILURES[str(status)])
     return told
+
+
+def takes(kind: type, *, required: bool = True) -> dict[str, Any]:
+    """What a route reads that FastAPI does not read for it."""
+    content = {"application/json": {"schema": ref(kind)}}
+    return {"requestBody": {"required": required, "content": content}}
 
 
 def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
@@ -121,7 +138,7 @@ def _runs() -> dict[str, Any]:
 
 def _posted(kind: type, done: dict[str, Any]) -> dict[str, Any]:
     """What a route to a model takes and answers: body, headers, failures."""
-    failures = {status: _json(ErrorEnvelope, why) for status, why in _FAILURES.items()}
+    failures = {status: _json(ErrorEnvelope, _FAILURES[status]) for status in _ASKED}
     return {
         "parameters": [
             _header(

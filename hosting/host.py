@@ -5,11 +5,11 @@ cohabit.models.v1 messages on `events`, which `servicer` passes on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
 from chassis import log
 from chassis.clock import steady_ms
-from chassis.errors import Fault, Reason
+from chassis.errors import Fault, Reason, not_implemented
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting import refusals
@@ -20,7 +20,8 @@ from hosting.hosted import Hosted
 from hosting.landlord import Landlord
 from hosting.leases import LeaseBook
 from hosting.tenancy import Tenancy
-from hosting.values import EngineHome, Source
+from hosting.trial import check_free
+from hosting.values import Adjustable, EngineHome, Source
 from hosting.wire import instance_message, model_message
 
 _DRAIN_MS = 30_000
@@ -129,6 +130,28 @@ class ModelHost:
             self._landlord.tell(hosted)
         return model_message(hosted)
 
+    async def override(self, key: str, values: Mapping[str, str]) -> pb.Model:
+        """Settings for the model's next load, as JSON; what is loaded stays as it is.
+
+        Raises Fault INVALID_REQUEST, MODEL_BUSY, MODEL_NOT_FOUND; NOT_IMPLEMENTED for models that
+        have none.
+        """
+        hosted = self.get(key)
+        check_free(hosted)
+        source = hosted.source
+        if not isinstance(source, Adjustable):
+            raise not_implemented(f"Overriding settings of the {self._home.service} service")
+        return await self.adjusted(key, lambda: source.override(values))
+
+    async def adjusted(self, key: str, change: Callable[[], object]) -> pb.Model:
+        """The model, described anew after `change` to its source, which runs on a thread.
+
+        Raises what `change` raises.
+        """
+        hosted = self.get(key)
+        await self._landlord.describe_as(hosted, change)
+        return model_message(hosted)
+
     async def close(self) -> None:
         """Stop every engine, at once and side by side; nothing is loaded any more."""
         self._closed = True
@@ -197,5 +220,7 @@ def _loaded(hosted: Hosted, tenancy: Tenancy) -> pb.Instance:
     if tenancy.state is State.READY:
         return instance_message(tenancy)
     if tenancy.state is State.FAILED and (fault := tenancy.fault) is not None:
+        if tenancy.trial is not None:
+            raise refusals.trial_failed(hosted.spec.key)
         raise refusals.model_failed(hosted, fault.reason.value, fault.message)
     raise refusals.unloaded_meanwhile(hosted.spec.key)

@@ -8,6 +8,7 @@ from chassis.errors import Fault, Reason
 from hosting.core import Record, Seen, State, model_state
 from hosting.measured import Measured
 from hosting.tenancy import Tenancy
+from hosting.trial import Trial
 from hosting.values import ModelSpec, Source
 
 
@@ -27,6 +28,8 @@ class Hosted:
     """One load begins at a time."""
     describing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Its files are looked at by one at a time."""
+    trial: Trial | None = None
+    """Set while its description is tried."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the next change, which puts a fresh one in its place."""
 

@@ -7,7 +7,7 @@ process first, then leases, because memory is back only when the process is gone
 
 import asyncio
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from chassis import log
 from chassis.clock import steady_ms
@@ -41,7 +41,7 @@ class Landlord:
 
     def move_in(self, hosted: Hosted, lease: broker_pb2.Lease) -> Tenancy:
         """Begin a load under an adopted lease. Raises Fault when no port is left."""
-        tenancy = Tenancy(hosted.spec, lease, self._leases, self._take_port())
+        tenancy = Tenancy(hosted.spec, lease, self._leases, self._take_port(), hosted.trial)
         hosted.tenancies.append(tenancy)
         tenancy.living = asyncio.create_task(self._live(hosted, tenancy))
         tenancy.ending = asyncio.create_task(self._end(hosted, tenancy, tenancy.living))
@@ -66,17 +66,27 @@ class Landlord:
             if hosted.tenancies:
                 return
             told = await asyncio.to_thread(_described_anew, hosted.source, hosted.stamp)
-            if told is None or hosted.tenancies:
-                return
-            before = hosted.spec
-            hosted.stamp, hosted.spec = told
-            if hosted.spec == before:
-                return
-            log.get().info("model changed", model=hosted.spec.key, problem=hosted.spec.problem)
-            hosted.measured.clear()
-            hosted.record.failures = 0
-            hosted.record.clear()
-            self.tell(hosted)
+            if told is not None and not hosted.tenancies:
+                self._describe(hosted, *told)
+
+    async def describe_as(self, hosted: Hosted, change: Callable[[], object]) -> None:
+        """Describe the model anew after `change`, which blocks, and whose Fault comes out here.
+
+        What is loaded stays as it is; the next load goes by the new description.
+        """
+        async with hosted.describing:
+            self._describe(hosted, *await asyncio.to_thread(_changed, hosted.source, change))
+
+    def _describe(self, hosted: Hosted, stamp: Hashable, spec: ModelSpec) -> None:
+        before = hosted.spec
+        hosted.stamp, hosted.spec = stamp, spec
+        if spec == before:
+            return
+        log.get().info("model changed", model=spec.key, problem=spec.problem)
+        hosted.measured.clear()
+        hosted.record.failures = 0
+        hosted.record.clear()
+        self.tell(hosted)
 
     def _take_port(self) -> int | None:
         if self._home.ports is None:
@@ -193,7 +203,10 @@ class Landlord:
         if fault is not None:
             reason = fault.reason.value
             log.get().error("model failed", instance=tenancy.instance_id, reason=reason)
-            hosted.record.add(reason, fault.message, served_ms, now_ms)
+        if fault is not None and tenancy.trial is not None and served_ms is None:
+            tenancy.trial.fail(fault)
+        elif fault is not None:
+            hosted.record.add(fault.reason.value, fault.message, served_ms, now_ms)
         elif not hosted.tenancies:
             hosted.record.clear()
         tenancy.over.set()
@@ -248,3 +261,8 @@ def _outcome(tenancy: Tenancy, living: "asyncio.Task[None]") -> Fault | None:
 def _described_anew(source: Source, known: Hashable) -> tuple[Hashable, ModelSpec] | None:
     stamp = source.stamp()
     return None if stamp == known else (stamp, source.describe())
+
+
+def _changed(source: Source, change: Callable[[], object]) -> tuple[Hashable, ModelSpec]:
+    change()
+    return source.stamp(), source.describe()

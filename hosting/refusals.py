@@ -58,6 +58,15 @@ def unloaded_meanwhile(key: str) -> Fault:
     )
 
 
+def trial_failed(key: str) -> Fault:
+    """A load on trial failed; what was there before comes back."""
+    return Fault(
+        Reason.MODEL_BUSY,
+        f"The new file of model '{key}' cannot be loaded; the former one comes back.",
+        retry_after_s=1.0,
+    )
+
+
 def stopping(service: str) -> Fault:
     """The whole service is on its way out."""
     return Fault(

@@ -47,7 +47,8 @@ class ModelServicer(rpc.ModelServiceServicer):
     async def OverrideModel(
         self, request: pb.OverrideModelRequest, context: Context
     ) -> pb.OverrideModelResponse:
-        raise not_implemented("Overriding settings of this service's models")
+        model = await self._host.override(request.key, dict(request.overrides))
+        return pb.OverrideModelResponse(model=model)
 
     async def SwapModel(
         self, request: pb.SwapModelRequest, context: Context

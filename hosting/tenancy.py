@@ -10,6 +10,7 @@ from hosting.core import Life, State
 from hosting.instance import EngineHandle, instance_id_of, new_name
 from hosting.leases import LeaseBook
 from hosting.transients import Transients
+from hosting.trial import Trial
 from hosting.usage import Usage
 from hosting.values import ModelSpec
 
@@ -26,6 +27,8 @@ class Tenancy:
     lease: broker_pb2.Lease
     book: LeaseBook
     port: int | None = None
+    trial: Trial | None = None
+    """The one that its load is part of."""
     name: str = field(default_factory=new_name)
     life: Life = field(default_factory=Life)
     engine: EngineHandle | None = None

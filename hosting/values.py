@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Kind(Enum):
@@ -18,6 +18,17 @@ class Kind(Enum):
     TRANSCRIPTION = 6
     SYNTHESIS = 7
     UPSTREAM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What may be overridden for a model's next load."""
+
+    name: str
+    json_schema: str
+    """What it may be."""
+    value: str
+    """What the next load takes, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,10 @@ class ModelSpec:
     """Passed to the engine process as JSON."""
     measure: bool = False
     """Whether to lease by what its engines were seen to hold, rather than by what stands here."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the next load that differ from the configuration, as JSON."""
+    settings: tuple["Setting", ...] = ()
+    """What may be overridden."""
     problem: str = ""
     """One sentence: why it cannot be loaded as things stand. Empty: nothing is known against it."""
 
@@ -56,6 +71,18 @@ class Source(Protocol):
 
     def describe(self) -> ModelSpec:
         """The model as it stands. Never fails for a model that is broken: `problem` says so."""
+
+
+@runtime_checkable
+class Adjustable(Source, Protocol):
+    """A source whose settings may be overridden."""
+
+    def override(self, values: Mapping[str, str]) -> None:
+        """Settings for the next load, as JSON, in place of former ones; none takes all back.
+
+        Blocks. Raises Fault INVALID_REQUEST that names the setting and its limits; nothing is
+        changed then.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from cohabit.models.v1 import models_pb2 as pb
 from hosting.core import State
 from hosting.hosted import Hosted
 from hosting.tenancy import Tenancy
+from hosting.values import Setting
 
 
 def model_message(hosted: Hosted) -> pb.Model:
@@ -22,6 +23,8 @@ def model_message(hosted: Hosted) -> pb.Model:
         capabilities=_capabilities(hosted),
         created_unix_ms=spec.created_unix_ms,
         owner=spec.owner,
+        overrides=spec.overrides,
+        settings=map(_setting, spec.settings),
     )
     if state is State.FAILED:
         model.failure.reason = record.reason
@@ -44,6 +47,7 @@ def instance_message(tenancy: Tenancy) -> pb.Instance:
         load_progress=tenancy.progress,
         materialised_mib=tenancy.usage.materialised_mib,
         load_ms=tenancy.load_ms,
+        placement=facts.placement if facts is not None and facts.HasField("placement") else None,
     )
 
 
@@ -53,6 +57,10 @@ def permit_change(tenancy: Tenancy, change: pb.PermitChange) -> pb.WatchModelsRe
     told.CopyFrom(change)
     told.model_key, told.instance_id = tenancy.spec.key, tenancy.instance_id
     return pb.WatchModelsResponse(permit=told)
+
+
+def _setting(setting: Setting) -> pb.Setting:
+    return pb.Setting(name=setting.name, json_schema=setting.json_schema, value=setting.value)
 
 
 def _footprint(hosted: Hosted) -> common_pb2.Footprint:

@@ -172,11 +172,15 @@ class Peers(
         finally:
             await server.stop()
 
+    def serve(self, server: Server) -> None:
+        """What stands at the engine's address."""
+        llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(self, server.grpc)
+        simulated_pb2_grpc.add_SimulatedServiceServicer_to_server(self, server.grpc)
+
     @asynccontextmanager
     async def engine(self) -> AsyncIterator[Server]:
         server = Server(("cohabit.llm.v1.LanguageModelService",), drain_s=0)
-        llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(self, server.grpc)
-        simulated_pb2_grpc.add_SimulatedServiceServicer_to_server(self, server.grpc)
+        self.serve(server)
         await server.start(self.engine_address)
         try:
             yield server
@@ -212,15 +216,20 @@ def edge_config(**changes: Any) -> EdgeConfig:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, services: Sequence[str] = ("llm",), **changes: Any
+    folder: Path,
+    services: Sequence[str] = ("llm",),
+    kind: type[Peers] = Peers,
+    **changes: Any,
 ) -> AsyncIterator[House]:
     config = edge_config(**changes)
-    peers = Peers(folder)  # type: ignore[abstract]
+    peers = kind(folder)
     async with AsyncExitStack() as stack:
         scheduler = await stack.enter_async_context(peers.scheduler())
         engine = await stack.enter_async_context(peers.engine())
         addresses = dict.fromkeys(services, peers.engine_address)
-        app = await stack.enter_async_context(open_app(config, peers.scheduler_address, addresses))
+        app = await stack.enter_async_context(
+            open_app(config, peers.scheduler_address, addresses, peers.engine_address)
+        )
         server = HttpServer(app, *config.address, config.drain_s)
         host, port = await server.start()
         stack.push_async_callback(server.stop)

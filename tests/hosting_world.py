@@ -232,6 +232,7 @@ async def world(
     ports: tuple[int, int] | None = None,
     instances: int = 1,
     renew_every_s: float = 0.05,
+    described: type[Described] = Described,
     **engine: Any,
 ) -> AsyncIterator[World]:
     limits: dict[str, Any] = {"load_timeout_s": 30.0}
@@ -245,7 +246,7 @@ async def world(
         **limits,
     )
     spec = ModelSpec(key, Kind.LANGUAGE, "chat", 100, max_instances=instances, engine=engine)
-    source = Described(spec)
+    source = described(spec)
     async with broker_process(folder) as address:
         leases = LeaseBook(address, "test", renew_every_s=renew_every_s)
         host = ModelHost(home, [source], leases)

@@ -8,13 +8,18 @@ from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from hosting.host import ModelHost
 from hosting.leases import LeaseBook
-from hosting.servicer import ModelServicer
 from hosting.values import EngineHome
 from services.llm.catalog import ModelFile
 from services.llm.clients import Scheduler
 from services.llm.config import LlmConfig
 from services.llm.counting import Counter
+from services.llm.device import HouseDevice
+from services.llm.model_servicer import LanguageModels
 from services.llm.servicer import LanguageModelServicer
+from services.llm.swapping import Swapping
+
+_DEVICE_S = 2.0
+"""How long the first descriptions wait for the broker to say what there is to place models on."""
 
 
 async def start(context: Context[LlmConfig]) -> None:
@@ -31,18 +36,28 @@ async def start(context: Context[LlmConfig]) -> None:
     )
     home.sweep()
     leases = LeaseBook(house.address_of("broker"), "llm")
-    files = [ModelFile(key, model, house.models_dir) for key, model in own.models.items()]
+    device = HouseDevice(house.address_of("broker"))
+    asking = asyncio.create_task(device.follow())
+    await device.known(_DEVICE_S)
+    files = [
+        ModelFile(key, model, house.models_dir, lambda: device.present)
+        for key, model in own.models.items()
+    ]
     host = ModelHost(home, files, leases)
     scheduler, counter = Scheduler(house.address_of("scheduler")), Counter(home)
+    swap_dir = house.models_dir / own.swap_dir if own.swap_dir is not None else None
+    swapping = Swapping(host, scheduler, swap_dir)
     names = (
         service_name(models_pb2, "ModelService"),
         service_name(llm_pb2, "LanguageModelService"),
     )
     server = Server(names, drain_s=2.0)
     server.leaving.append(host.events.close)
-    for closing in (leases.close, scheduler.close, counter.close, host.close):
+    for closing in (leases.close, scheduler.close, counter.close, host.close, swapping.close):
         server.closing.push_async_callback(closing)
-    models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
+    server.closing.callback(asking.cancel)
+    models = LanguageModels(host, swapping)
+    models_pb2_grpc.add_ModelServiceServicer_to_server(models, server.grpc)
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
         LanguageModelServicer(host, scheduler, counter), server.grpc
     )

@@ -13,9 +13,10 @@ from chassis.place import Ask, Waits
 from chassis.status import fault_of
 from cohabit.common.v1 import common_pb2
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
-from cohabit.scheduler.v1 import scheduler_pb2_grpc
+from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 if TYPE_CHECKING:
+    SchedulerStub = scheduler_pb2_grpc.SchedulerServiceAsyncStub
     Engine = llm_pb2_grpc.LanguageModelServiceAsyncStub
     GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
 
@@ -30,8 +31,8 @@ class Scheduler:
     def __init__(self, address: str) -> None:
         self._channel = open_channel(address)
         self._engines = Channels(_IDLE_ENGINES, llm_pb2_grpc.LanguageModelServiceStub)
-        stub = scheduler_pb2_grpc.SchedulerServiceStub(self._channel)
-        self._admission: Admission[Engine] = Admission(stub, self._engines, _WAITS)
+        self._stub: SchedulerStub = scheduler_pb2_grpc.SchedulerServiceStub(self._channel)
+        self._admission: Admission[Engine] = Admission(self._stub, self._engines, _WAITS)
 
     async def close(self) -> None:
         """Close the channels."""
@@ -52,6 +53,20 @@ class Scheduler:
             async for event in events:
                 if isinstance(event, llm_pb2.GenerateResponse):
                     yield event
+
+    async def load(self, key: str) -> AsyncGenerator[float, None]:
+        """Have the scheduler make a model resident; how far its load is, to the end. Raises Fault.
+
+        Who leaves early ends the wait; a load that has begun goes on.
+        """
+        call = self._stub.LoadModel(scheduler_pb2.LoadModelRequest(model=key))
+        try:
+            async for told in call:
+                yield told.progress
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "scheduler") from None
+        finally:
+            call.cancel()
 
 
 async def count_tokens(

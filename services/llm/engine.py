@@ -86,27 +86,6 @@ class EngineSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a loaded model computes."""
-
-    gpu_layers: int
-    layers: int
-    """Repeating layers and the output layer."""
-    device_name: str = ""
-    """The card as its driver names it; empty on the CPU."""
-    degraded: bool = False
-    """It was meant for a card and computes on the CPU."""
-    why: str = ""
-
-    @property
-    def kind(self) -> str:
-        """As the contract calls it."""
-        if self.gpu_layers <= 0:
-            return "cpu"
-        return "gpu" if self.gpu_layers >= self.layers else "partial"
-
-
-@dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What is known of a loaded model."""
 
@@ -119,8 +98,6 @@ class EngineFacts:
     kv_cache_mib: int
     template_note: str
     """Empty where the file brings its own chat template, else why ChatML stands in."""
-    placed: Placed | None = None
-    """None: the engine cannot say."""
 
 
 @dataclass(frozen=True, slots=True)

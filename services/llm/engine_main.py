@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from chassis.server import service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from hosting.engine_side import EngineProcess, run_engine
+from services.llm import gguf_meta
 from services.llm.engine import Engine, EngineFacts, EngineSpec
 from services.llm.engine_servicer import EngineServicer
+from services.llm.placement import Layers, Placed, settle
 
 _HEALTH_EVERY_S = 0.2
 _LAST_FAULTS_S = 0.1
@@ -22,7 +25,9 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     """Load the model on a thread and serve it. Raises Fault MODEL_FAILED."""
     from services.llm.engine_llama import LlamaEngine  # noqa: PLC0415 - heavy, and only here
 
-    engine = LlamaEngine(_spec(dict(process.birth.engine)))
+    spec = _spec(dict(process.birth.engine))
+    placed = await asyncio.to_thread(_placed, spec)
+    engine = LlamaEngine(replace(spec, gpu_layers=placed.gpu_layers))
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
         EngineServicer(process, engine), process.server.grpc
     )
@@ -43,7 +48,28 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
         capabilities=models_pb2.Capabilities(
             context_tokens=facts.context_tokens, input_modalities=["text"]
         ),
+        placement=models_pb2.Placement(
+            kind=placed.kind,
+            device_name=placed.device_name,
+            gpu_layers=placed.gpu_layers,
+            layers=placed.layers,
+            degraded=placed.degraded,
+            profile=spec.profile,
+            why=placed.why,
+        ),
     )
+
+
+def _placed(spec: EngineSpec) -> Placed:
+    """Where it goes, by what the native library finds. Raises Fault MODEL_FAILED."""
+    from services.llm.llama_cards import cards  # noqa: PLC0415 - heavy, and only here
+
+    wanted = Layers(spec.gpu_layers, spec.placement_why)
+    layers = gguf_meta.read(spec.path).layers
+    placed = settle(wanted, layers, cards(), allow_cpu_fallback=spec.allow_cpu_fallback)
+    if placed.degraded:
+        log.get().warning("model degraded", why=placed.why)
+    return placed
 
 
 def _tell(facts: EngineFacts) -> None:

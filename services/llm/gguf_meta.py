@@ -1,8 +1,9 @@
 """The header of a GGUF file, read without the native library and before it.
 
-It answers what a model needs (`estimate_resident_mib`) and whether the file is whole: the native
-library aborts the process over some broken files, this reader raises a Fault with a sentence. The
-weights themselves are not looked at. Format: the GGUF page of ggml's documentation, versions 2, 3.
+It answers what a model is and whether the file is whole: the native library aborts the process over
+some broken files, this reader raises a Fault with a sentence. The weights themselves are not looked
+at; what they need of memory is `footprint`'s to say. Format: the GGUF page of ggml's documentation,
+versions 2 and 3.
 """
 
 import os
@@ -11,10 +12,11 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from chassis.errors import Fault, Reason
-from services.llm.engine import EngineSpec
+from services.llm.engine import KvType
 
 MAX_KEYS = 65_536
 MAX_TENSORS = 1_048_576
@@ -62,8 +64,13 @@ class GgufMeta:
         """0 where the file does not say."""
         return self.of_architecture("context_length")
 
-    def kv_bytes_per_token(self) -> int:
-        """Of an f16 KV cache: keys and values of all layers, each with its own heads."""
+    @property
+    def layers(self) -> int:
+        """The repeating ones, and the output layer."""
+        return self.of_architecture("block_count") + 1
+
+    def kv_bytes_per_token(self, kv_type: KvType = "f16") -> int:
+        """Of the KV cache: keys and values of all layers, each with its own heads."""
         layers, heads = (
             self.of_architecture("block_count"),
             self.of_architecture("attention.head_count", 1),
@@ -76,29 +83,12 @@ class GgufMeta:
         total = sum(kv_heads) if isinstance(kv_heads, tuple) else layers * heads
         if isinstance(kv_heads, int):
             total = layers * kv_heads
-        return 2 * width * total
+        size, block = _KV_BLOCKS[kv_type]
+        return -(-width * total * size // block)
 
 
-def estimate_resident_mib(meta: GgufMeta, spec: EngineSpec) -> int:
-    """Memory of `spec` when loaded: weights + KV cache + buffers.
-
-    Weights and cache are exact up to padding (sliding-window layers are counted in full, as they
-    are allocated); the buffers are a guess from above: activations of one batch, the logits of
-    one row a place, and the interpreter with its libraries.
-    """
-    context = spec.context_tokens or meta.trained_context_tokens
-    cells = -(-context * spec.places // 256) * 256
-    width = 4 * meta.of_architecture("embedding_length")
-    width += 3 * meta.of_architecture("feed_forward_length")
-    # Without flash attention the scores of all heads are kept for a batch; with it they are not.
-    activations = 4 * spec.batch_tokens * (width + cells)
-    vocabulary = meta.values.get("tokenizer.ggml.tokens", ArrayLength(0))
-    logits = 8 * spec.places * getattr(vocabulary, "length", 0)
-    total = meta.weights_bytes + cells * meta.kv_bytes_per_token() + activations + logits
-    return -(-total // (1 << 20)) + _PROCESS_MIB
-
-
-_PROCESS_MIB = 96
+_KV_BLOCKS: Mapping[KvType, tuple[int, int]] = MappingProxyType({"f16": (2, 1), "q8_0": (34, 32)})
+"""Bytes of a block, and its elements."""
 
 
 def read(path: Path) -> GgufMeta:

@@ -1,18 +1,24 @@
 """Which layers of a model go on the card. Pure: sizes and the device in, a number and why out.
 
- 1. Without a card there is nothing to place.
- 2. A number, or `all`, is what is done: whether it fits is the broker's to say.
+Before the load, `place` decides by what the house has:
+
+ 1. A number, or `all`, is what is done: whether it fits is the broker's to say.
+ 2. Without a card there is nothing to place.
  3. `auto` takes the whole model when it fits beside what is lent to nobody. It counts what the
     card has, not what is free on it now: making room is the scheduler's work.
  4. Otherwise none: a model split by guesswork is slow on both sides, so a part is placed only when
     somebody names the number.
 
-What the engine then finds is in `engine_llama`; how large a model is, in `gguf_meta`.
+In the engine, `settle` holds that against what its native library has found. A library that finds
+no card loads on the CPU without a word, at a fraction of the pace, so that is refused unless the
+configuration allows it. How large a model is, `gguf_meta` says.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from chassis.errors import Fault, Reason
 from services.llm.engine import ALL_LAYERS
 
 WantedLayers = int | Literal["auto", "all"]
@@ -22,15 +28,10 @@ WantedLayers = int | Literal["auto", "all"]
 class Device:
     """What a house lends memory of, as far as placement cares."""
 
-    description: str = ""
-    """As its driver calls it; empty: the host's own memory."""
     lendable_mib: int = 0
-    """Of all there is, what a lease could ever be granted."""
-
-    @property
-    def is_card(self) -> bool:
-        """Whether layers can be put there at all."""
-        return bool(self.description)
+    """What a lease could be granted on the empty device; 0: not known."""
+    card: str = ""
+    """As its driver calls it; empty: the memory is the host's, and no layers can be put there."""
 
 
 HOST = Device()
@@ -43,26 +44,63 @@ class Layers:
     count: int
     why: str
 
-    @property
-    def wanted(self) -> bool:
-        """Whether the card is needed at all."""
-        return self.count != 0
 
-
-ON_CPU = Layers(0, "There is no card here, so the model computes on the CPU.")
+ON_CPU = Layers(0, "The house lends no card's memory, so the model computes on the CPU.")
 
 
 def place(wanted: WantedLayers, device: Device, whole_mib: int) -> Layers:
     """The layers for a model that needs `whole_mib` of the card when all of it is there."""
-    if wanted == 0:
+    if wanted == 0:  # 1
         return Layers(0, "The configuration keeps it on the CPU (gpu_layers: 0).")
     if wanted == "all":
         return Layers(ALL_LAYERS, "The configuration wants every layer on the card.")
     if wanted != "auto":
         return Layers(wanted, f"The configuration wants {wanted} layers on the card.")
-    if not device.is_card:  # 1
+    if not device.card:  # 2
         return ON_CPU
-    room = f"{whole_mib} MiB of the {device.lendable_mib} MiB that {device.description} can lend"
+    room = f"{whole_mib} MiB, and {device.card} can lend {device.lendable_mib} MiB"
     if whole_mib <= device.lendable_mib:  # 3
-        return Layers(ALL_LAYERS, f"All of it fits: {room}.")
-    return Layers(0, f"It does not fit: it needs {room}; name a number of gpu_layers for a part.")
+        return Layers(ALL_LAYERS, f"All of it fits on the card: it needs {room}.")
+    return Layers(0, f"It does not fit on the card: it needs {room}; gpu_layers can name a part.")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where an engine computes, in the words of cohabit.models.v1.Placement."""
+
+    gpu_layers: int
+    layers: int
+    """All there are: the repeating ones, and the output."""
+    device_name: str = ""
+    degraded: bool = False
+    why: str = ""
+
+    @property
+    def kind(self) -> str:
+        """gpu, partial or cpu."""
+        if not self.gpu_layers:
+            return "cpu"
+        return "gpu" if self.gpu_layers == self.layers else "partial"
+
+
+def settle(
+    wanted: Layers, layers: int, cards: Sequence[str], *, allow_cpu_fallback: bool
+) -> Placed:
+    """Where a model of so many `layers` goes in an engine that finds these `cards`.
+
+    Raises Fault MODEL_FAILED where it is wanted on a card and there is none to be had.
+    """
+    if not wanted.count:
+        return Placed(0, layers, why=wanted.why)
+    if cards:
+        count = layers if wanted.count == ALL_LAYERS else min(wanted.count, layers)
+        return Placed(count, layers, cards[0], why=wanted.why)
+    if not allow_cpu_fallback:
+        raise Fault(
+            Reason.MODEL_FAILED,
+            "The model is meant for a card, but the engine finds none: install llama-cpp-python "
+            "built for the card, see that its driver runs, or set gpu_layers: 0 or "
+            "allow_cpu_fallback: true.",
+        )
+    fallen = "It was meant for a card, but the engine finds none; allow_cpu_fallback lets it run."
+    return Placed(0, layers, degraded=True, why=fallen)

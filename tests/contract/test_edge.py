@@ -259,11 +259,19 @@ async def test_the_document_tells_the_truth_of_every_route(house: House) -> None
         if path != "/v1/chat/completions"
     }
     json_only = ["application/json"]
+    statuses = ("200", "400", "403", "404", "409", "413", "501", "503")
+    changes = dict.fromkeys(statuses, json_only)
     assert told == {
         "/": {"200": json_only},
         "/health": {"200": json_only},
         "/metrics": {"200": ["text/plain"]},
         "/readyz": {"200": json_only, "503": json_only},
+        "/status": {"200": json_only},
+        "/v1/admin/gpu-memory": {"200": json_only, "403": json_only, "503": json_only},
+        "/v1/admin/models": {"200": json_only, "403": json_only, "503": json_only},
+        "/v1/admin/models/{name}/load": changes,
+        "/v1/admin/models/{name}/swap": changes,
+        "/v1/admin/models/{name}/unload": changes,
         "/v1/models": {"200": json_only, "503": json_only},
         "/v1/models/{name}": {"200": json_only, "404": json_only, "503": json_only},
     }

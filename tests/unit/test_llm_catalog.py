@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
+from chassis.errors import Fault, Reason
 from services.llm.catalog import ModelFile
 from services.llm.config import ModelConfig
+from services.llm.engine import ALL_LAYERS
+from services.llm.placement import HOST, Device
 from tests.tiny_gguf import make_tiny_gguf
 
 
@@ -37,3 +42,82 @@ def test_every_part_of_a_model_counts(tmp_path: Path) -> None:
     assert not file.describe().problem
     alone = ModelFile("m", ModelConfig(path=first), tmp_path)
     assert alone.describe().resident_mib == file.describe().resident_mib > 1
+
+
+def tiny(tmp_path: Path, device: Device = HOST, **fields: object) -> ModelFile:
+    make_tiny_gguf(tmp_path / "tiny.gguf")
+    config = ModelConfig.model_validate({"path": "tiny.gguf"} | fields)
+    return ModelFile("tiny", config, tmp_path, lambda: device)
+
+
+def test_on_a_card_what_is_placed_there_is_leased(tmp_path: Path) -> None:
+    whole = tiny(tmp_path, Device(24_000, "NVIDIA GeForce RTX 4090")).describe()
+    assert (whole.engine["gpu_layers"], whole.engine["profile"]) == (ALL_LAYERS, "ada")
+    assert whole.engine["kv_type"] == "q8_0"
+    assert whole.resident_mib > 400
+    none = tiny(tmp_path, Device(100, "NVIDIA GeForce RTX 4090")).describe()
+    assert (none.engine["gpu_layers"], none.engine["profile"]) == (0, "cpu")
+    assert "does not fit" in none.engine["placement_why"]
+    assert none.resident_mib == 1
+
+
+def test_a_device_that_is_known_later_changes_the_description(tmp_path: Path) -> None:
+    make_tiny_gguf(tmp_path / "tiny.gguf")
+    device = HOST
+    file = ModelFile("tiny", ModelConfig(path=Path("tiny.gguf")), tmp_path, lambda: device)
+    before = file.stamp()
+    assert file.describe().engine["gpu_layers"] == 0
+    device = Device(24_000, "NVIDIA H200")
+    assert file.stamp() != before
+    assert file.describe().engine["gpu_layers"] == ALL_LAYERS
+
+
+def test_parked_prefixes_take_no_more_than_the_cache_unless_told(tmp_path: Path) -> None:
+    assert tiny(tmp_path).describe().engine["prefix_cache_mib"] == 4
+    assert tiny(tmp_path, prefix_cache_mib=99).describe().engine["prefix_cache_mib"] == 99
+
+
+def test_a_small_cache_bounds_the_context(tmp_path: Path) -> None:
+    assert tiny(tmp_path, cache_tokens=1000).describe().context_tokens == 1000
+    assert tiny(tmp_path, cache_tokens=9999).describe().context_tokens == 4096
+
+
+def test_an_override_changes_the_next_description(tmp_path: Path) -> None:
+    file = tiny(tmp_path)
+    before, wide = file.stamp(), file.describe()
+    file.override({"context_tokens": "512", "places": "1"})
+    assert file.stamp() != before
+    narrow = file.describe()
+    assert (narrow.context_tokens, narrow.places) == (512, 1)
+    assert narrow.resident_mib < wide.resident_mib
+    assert narrow.overrides == {"context_tokens": "512", "places": "1"}
+    with pytest.raises(Fault):
+        file.override({"places": "0"})
+    assert file.describe() == narrow
+    file.override({})
+    assert file.describe() == wide
+
+
+def test_the_file_of_a_swap_stays_until_all_is_taken_back(tmp_path: Path) -> None:
+    file = tiny(tmp_path)
+    other = make_tiny_gguf(tmp_path / "other.gguf", context=2048)
+    file.replace_file(other, {"places": "1"})
+    assert (file.path, file.describe().context_tokens, file.describe().places) == (other, 2048, 1)
+    file.override({"places": "2"})
+    assert (file.path, file.describe().places) == (other, 2)
+    file.override({})
+    assert file.path.name == "tiny.gguf"
+
+
+def test_a_file_that_cannot_be_used_replaces_nothing(tmp_path: Path) -> None:
+    file = tiny(tmp_path, Device(200))
+    before = file.describe()
+    other = make_tiny_gguf(tmp_path / "other.gguf")
+    other.write_bytes(other.read_bytes()[:5000])
+    with pytest.raises(Fault, match="cut off"):
+        file.replace_file(other, {})
+    make_tiny_gguf(other)
+    with pytest.raises(Fault) as caught:
+        file.replace_file(other, {"places": "256"})
+    assert caught.value.reason is Reason.NEVER_FITS
+    assert file.describe() == before

@@ -147,6 +147,7 @@ class Model(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
     OVERRIDES_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The name clients ask for, unique over all services."""
     kind: Global___ModelKind.ValueType
@@ -189,6 +190,10 @@ class Model(_message.Message):
         values as JSON. Lost when its service restarts.
         """
 
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
+        """What OverrideModel takes for it."""
+
     def __init__(
         self,
         *,
@@ -206,14 +211,45 @@ class Model(_message.Message):
         owner: _builtins.str = ...,
         service: _builtins.str = ...,
         overrides: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        settings: _abc.Iterable[Global___Setting] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "failure", b"failure", "footprint", b"footprint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "overrides", b"overrides", "owner", b"owner", "service", b"service", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "overrides", b"overrides", "owner", b"owner", "service", b"service", "settings", b"settings", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class Setting(_message.Message):
+    """A setting of a model that may be overridden for its next load."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As the configuration calls it."""
+    json_schema: _builtins.str
+    """What it may be, as a JSON schema, e.g. {"type":"integer","minimum":1}."""
+    value: _builtins.str
+    """What the next load takes, as JSON; empty: what its service finds best."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        json_schema: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Setting: _TypeAlias = Setting  # noqa: Y015
 
 @_typing.final
 class Instance(_message.Message):

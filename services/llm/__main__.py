@@ -10,11 +10,11 @@ from hosting.host import ModelHost
 from hosting.leases import LeaseBook
 from hosting.servicer import ModelServicer
 from hosting.values import EngineHome
-from services.llm.catalog import ModelFile
 from services.llm.clients import Scheduler
 from services.llm.config import LlmConfig
 from services.llm.counting import Counter
 from services.llm.servicer import LanguageModelServicer
+from services.llm.vector_catalog import source_of
 
 
 async def start(context: Context[LlmConfig]) -> None:
@@ -31,7 +31,7 @@ async def start(context: Context[LlmConfig]) -> None:
     )
     home.sweep()
     leases = LeaseBook(house.address_of("broker"), "llm")
-    files = [ModelFile(key, model, house.models_dir) for key, model in own.models.items()]
+    files = [source_of(key, model, house.models_dir) for key, model in own.models.items()]
     host = ModelHost(home, files, leases)
     scheduler, counter = Scheduler(house.address_of("scheduler")), Counter(home)
     names = (

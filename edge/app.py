@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from chassis.place import Waits
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import chat, errors, openapi
+from edge import chat, embeddings, errors, openapi, rerank, tokenize
 from edge.access import Access
 from edge.answering import AnswerEndpoint, Answering
 from edge.body import MIB, Bodies
@@ -33,8 +34,10 @@ from edge.entrance import Door, Entrance
 from edge.measure import Measure
 from edge.roster import Roster
 from edge.simulated import SERVICE, RunsEndpoint
+from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
 from edge.tier import TIERS, TierRule
+from edge.tokenize import TokensEndpoint
 
 _VERSION = "0.1.0"
 _encode = msgspec.json.Encoder().encode
@@ -70,7 +73,23 @@ async def open_app(
         raw: dict[str, ASGIApp] = {openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask)}
         if SERVICE in model_services:
             raw[openapi.RUNS_PATH] = runs
+        single = partial(SingleEndpoint, answering.admission, entrance, roster)
+        raw |= {path: single(parse) for path, parse in _single_answers(config).items()}
+        services = Channels(len(model_services), llm_pb2_grpc.LanguageModelServiceStub)
+        stack.push_async_callback(services.close)
+        tokens = partial(TokensEndpoint, entrance, catalog.listed, model_services, services)
+        raw[tokenize.PATH] = tokens(tokenize.tokenize)
+        raw[tokenize.BACK_PATH] = tokens(tokenize.detokenize)
         yield Access(routes(raw, catalog), write_log=config.access_log)
+
+
+def _single_answers(config: EdgeConfig) -> dict[str, Parse]:
+    """By path: the dialects of requests that an engine answers once."""
+    parsers: dict[str, Parse] = {embeddings.PATH: embeddings.ask}
+    parsers |= dict.fromkeys(rerank.PATHS, rerank.ask)
+    if (model := config.default_embedding_model) is not None:
+        parsers[embeddings.FEATURES_PATH] = embeddings.feature_extraction(model)
+    return parsers
 
 
 def entrance_of(config: EdgeConfig) -> Entrance:

@@ -60,7 +60,8 @@ def reranker(folder: Path) -> Iterator[LlamaVectors]:
 
 async def test_vectors_are_of_unit_length_and_in_order(engine: LlamaVectors) -> None:
     whole = await engine.embed(TEXTS, 0)
-    assert (whole.vectors.shape, whole.vectors.dtype) == ((5, 64), np.float32)
+    assert whole.vectors.shape == (5, 64)
+    assert whole.vectors.dtype == np.dtype(np.float32)
     assert np.linalg.norm(whole.vectors, axis=1) == pytest.approx(np.ones(5), abs=1e-5)
     assert whole.prompt_tokens == sum(engine.count_tokens(text) for text in TEXTS)
     back = await engine.embed(TEXTS[::-1], 0)
@@ -162,7 +163,7 @@ async def test_too_many_requests_are_refused(engine: LlamaVectors) -> None:
 async def test_who_leaves_frees_its_place_and_costs_the_others_nothing(folder: Path) -> None:
     # Large enough that one call takes far longer than the bound.
     path = make_tiny_bert(folder / "slow.gguf", context=512, layers=24, embd=256)
-    spec = VectorSpec(path, threads=1, batch_tokens=8192, context_tokens=512)
+    spec = VectorSpec(path, threads=1, batch_tokens=1024, context_tokens=512)
     engine = loaded(spec)
     texts = ["the moon is in the water of a river and the tide waits on it " * 8] * 64
     try:
@@ -174,7 +175,7 @@ async def test_who_leaves_frees_its_place_and_costs_the_others_nothing(folder: P
         await first
         await until(lambda: in_call(engine) == 2)
         long.cancel()
-        took_s = await until(lambda: long.done())
+        took_s = await until(long.done)
         assert long.cancelled()
         assert took_s < FREED_WITHIN_S
         assert not other.done()
@@ -226,7 +227,9 @@ async def test_a_reranker_without_a_head_scores_by_cosine_if_told_to(folder: Pat
         ranked = await engine.rerank("the cat sat", ["moon", "the cat sat", "the cat"], 0)
     finally:
         engine.close()
-    assert ranked.results[0] == (1, pytest.approx(1, abs=1e-4))
+    index, score = ranked.results[0]
+    assert index == 1
+    assert score == pytest.approx(1, abs=1e-4)
 
 
 async def test_a_model_does_only_what_it_is_for(

@@ -10,7 +10,7 @@ call them; which call of which engine it is, they say.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -133,7 +133,7 @@ class Admission(Generic[S]):
 
 async def _next(call: UnaryStreamCall[Any, R] | UnaryUnaryCall[Any, R], *, began: bool) -> object:
     """The next message of an engine's call, or EOF."""
-    if isinstance(call, UnaryUnaryCall):
+    if isinstance(call, Awaitable):
         return grpc.aio.EOF if began else await call
     return await call.read()
 

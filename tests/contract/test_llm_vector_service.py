@@ -95,7 +95,7 @@ async def service(folder: Path) -> AsyncIterator[Service]:
     make_tiny_bert(folder / "bert.gguf")
     make_tiny_bert(folder / "rank.gguf", pooling=gguf.PoolingType.RANK)
     home = EngineHome("llm", "services.llm.engine_main", folder / "run", "info")
-    grants = Grants()
+    grants = Grants()  # type: ignore[abstract]
     scheduling = Server(["cohabit.scheduler.v1.SchedulerService"], drain_s=0)
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(grants, scheduling.grpc)
     at = await scheduling.start(f"unix:{folder}/s.sock")
@@ -224,7 +224,7 @@ async def test_tokens_are_the_same_of_a_model_that_is_cold(tmp_path: Path, loade
 
 async def test_what_another_kind_does_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     async with service(tmp_path) as s:
-        asked = [
+        asked: list[Any] = [
             s.llm.Embed(pb.EmbedRequest(model="tiny", texts=["a"])),
             s.llm.Embed(pb.EmbedRequest(model="rank", texts=["a"])),
             s.llm.Rerank(pb.RerankRequest(model="bert", query="a", documents=["a"])),

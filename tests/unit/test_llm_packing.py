@@ -44,7 +44,8 @@ def test_every_text_goes_once_in_its_order_within_the_bounds(
     given_texts = [part for call in calls for part in call]
     for key, lengths in enumerate(requests):
         assert [at for k, at in given_texts if k == key] == list(range(len(lengths)))
-    for call, following in zip_longest(calls, calls[1:], fillvalue=[]):
+    nothing: list[tuple[int, int]] = []
+    for call, following in zip_longest(calls, calls[1:], fillvalue=nothing):
         used = sum(requests[key][at] for key, at in call)
         assert len(call) <= most_texts
         assert used <= batch_tokens or len(call) == 1

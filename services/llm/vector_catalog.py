@@ -16,7 +16,7 @@ from services.llm.gguf_meta import GgufMeta
 from services.llm.vectors import Pooling, VectorKind, VectorSpec
 
 DEFAULT_BATCH_TOKENS = 512
-_PROCESS_MIB = 96
+_PROCESS_MIB = 128
 """Interpreter and libraries, guessed from above."""
 _KINDS = {VectorKind.EMBEDDING: Kind.EMBEDDING, VectorKind.RERANKER: Kind.RERANKER}
 

@@ -71,7 +71,7 @@ def test_an_encoder_needs_no_cache_and_a_decoder_one_of_a_call(tmp_path: Path) -
     cache_mib = 512 * meta.kv_bytes_per_token() >> 20
     assert estimate_resident_mib(meta, one) - (meta.weights_bytes >> 20) > cache_mib > 100
     small = gguf_meta.read(encoder)
-    assert estimate_resident_mib(small, VectorSpec(encoder)) < 110
+    assert estimate_resident_mib(small, VectorSpec(encoder)) < 140
     assert estimate_resident_mib(small, VectorSpec(encoder)) == estimate_resident_mib(
         small, VectorSpec(encoder, places=64)
     )

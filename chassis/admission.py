@@ -10,14 +10,14 @@ call them; which call of which engine it is, they say.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
-from grpc.aio import UnaryStreamCall
+from grpc.aio import UnaryStreamCall, UnaryUnaryCall
 
 from chassis.backoff import RECONNECT
 from chassis.channel import TAKEN_IN, call_metadata
@@ -53,8 +53,8 @@ class Turn:
     transient_mib: int
 
 
-Start = Callable[[S, Turn], UnaryStreamCall[Any, R]]
-"""Begins the call on the engine that was granted."""
+Start = Callable[[S, Turn], UnaryStreamCall[Any, R] | UnaryUnaryCall[Any, R]]
+"""Begins the call on the engine that was granted; one with a single answer is a stream of one."""
 
 
 class Admission(Generic[S]):
@@ -94,6 +94,16 @@ class Admission(Generic[S]):
         finally:
             place.close()
 
+    async def answer(self, ask: Ask, start: Start[S, R]) -> R:
+        """As `run`, for who wants the engine's last message alone. Raises Fault."""
+        last: R | None = None
+        async with aclosing(self.run(ask, start)) as events:
+            async for event in events:
+                last = None if isinstance(event, Queued | Loading) else event
+        if last is None:
+            raise engine_crashed()
+        return last
+
     async def _on_engine(self, place: Place, start: Start[S, R]) -> AsyncGenerator[R, None]:
         grant = place.granted
         turn = Turn(
@@ -110,7 +120,7 @@ class Admission(Generic[S]):
                 began = False
                 while True:
                     try:
-                        message = await call.read()
+                        message = await _next(call, began=began)
                     except grpc.aio.AioRpcError as error:
                         raise await _ending(error, place, began=began) from None
                     if message is grpc.aio.EOF:
@@ -119,6 +129,13 @@ class Admission(Generic[S]):
                     yield cast("R", message)
             finally:
                 call.cancel()
+
+
+async def _next(call: UnaryStreamCall[Any, R] | UnaryUnaryCall[Any, R], *, began: bool) -> object:
+    """The next message of an engine's call, or EOF."""
+    if isinstance(call, Awaitable):
+        return grpc.aio.EOF if began else await call
+    return await call.read()
 
 
 class _NotTakenInError(Exception):

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from cohabit.broker.v1 import broker_pb2_grpc
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import chat, errors, openapi
+from edge import chat, embeddings, errors, openapi, rerank, tokenize
 from edge.access import Access
 from edge.admin import AdminRoutes
 from edge.admin_calls import AdminCalls, services_of
@@ -38,8 +39,10 @@ from edge.house_views import HouseStatus
 from edge.measure import Measure
 from edge.roster import Roster
 from edge.simulated import SERVICE, RunsEndpoint
+from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
 from edge.tier import TIERS, TierRule
+from edge.tokenize import TokensEndpoint
 
 _VERSION = "0.1.0"
 _encode = msgspec.json.Encoder().encode
@@ -86,7 +89,23 @@ async def open_app(
         stack.push_async_callback(hosts.close)
         calls = AdminCalls(catalog, model_services, hosts, config.max_request_s)
         admin = AdminRoutes(house, calls, entrance.bodies)
+        single = partial(SingleEndpoint, answering.admission, entrance, roster)
+        raw |= {path: single(parse) for path, parse in _single_answers(config).items()}
+        services = Channels(len(model_services), llm_pb2_grpc.LanguageModelServiceStub)
+        stack.push_async_callback(services.close)
+        tokens = partial(TokensEndpoint, entrance, catalog.listed, model_services, services)
+        raw[tokenize.PATH] = tokens(tokenize.tokenize)
+        raw[tokenize.BACK_PATH] = tokens(tokenize.detokenize)
         yield Access(routes(raw, catalog, house, admin), write_log=config.access_log)
+
+
+def _single_answers(config: EdgeConfig) -> dict[str, Parse]:
+    """By path: the dialects of requests that an engine answers once."""
+    parsers: dict[str, Parse] = {embeddings.PATH: embeddings.ask}
+    parsers |= dict.fromkeys(rerank.PATHS, rerank.ask)
+    if (model := config.default_embedding_model) is not None:
+        parsers[embeddings.FEATURES_PATH] = embeddings.feature_extraction(model)
+    return parsers
 
 
 def entrance_of(config: EdgeConfig) -> Entrance:

@@ -52,6 +52,8 @@ class EdgeConfig(Section):
     """Requests for a model in progress at once."""
     max_idle_engines: int = Field(64, ge=1)
     """Connections kept to engines that serve nothing at the moment."""
+    default_embedding_model: Annotated[str, Field(min_length=1)] | None = None
+    """What /api/v1/feature-extraction asks when the request names no model; none: no such route."""
     access_log: bool = True
     """One line a request."""
 

@@ -1,11 +1,12 @@
 """/openapi.json made true: the schemas come from the structs that decode and encode the bodies."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from edge import fairness, house_views, tier
+from edge import embeddings, fairness, house_views, rerank, tier, tokenize
 from edge.catalog import Health, ModelList, ModelObject
 from edge.chat_body import ChatBody
 from edge.chat_response import ChatCompletion, ChatCompletionChunk
@@ -24,6 +25,8 @@ is not supported is refused by name.
 """
 _TAGS = [
     {"name": "chat", "description": "Conversations, in OpenAI's dialect."},
+    {"name": "vectors", "description": "Embeddings, and documents ranked by relevance."},
+    {"name": "tokens", "description": "Texts as models read them."},
     {"name": "models", "description": "What can be asked for."},
     {"name": "probes", "description": "For whoever watches over the house."},
     {"name": "admin", "description": "For whoever runs the house, on the machine itself."},
@@ -45,8 +48,11 @@ _SIMULATED_TAG = {
     "description": "Pretended work on models that are not there, with real waiting for a turn.",
 }
 _TYPES: tuple[type, ...] = (
-    *(ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome),
     *house_views.TYPES,
+    *(ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome),
+    *(embeddings.EmbeddingBody, embeddings.EmbeddingList, rerank.RerankBody, rerank.RerankAnswer),
+    *(tokenize.TokenizeBody, tokenize.TokenizeAnswer),
+    *(tokenize.DetokenizeBody, tokenize.DetokenizeAnswer),
 )
 _RUN_TYPES = (RunBody, RunAnswer)
 _REF = "#/components/schemas/{name}"
@@ -93,9 +99,10 @@ def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
 def complete(document: dict[str, Any], raw_paths: Collection[str]) -> dict[str, Any]:
     """Add the bodies' schemas and the routes that FastAPI does not know of."""
     types = (*_TYPES, *(_RUN_TYPES if RUNS_PATH in raw_paths else ()), ErrorEnvelope)
+    types += (embeddings.FeatureBody,) if embeddings.FEATURES_PATH in raw_paths else ()
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-    told = {CHAT_PATH: _chat, RUNS_PATH: _runs}
+    told = {CHAT_PATH: _chat, RUNS_PATH: _runs} | _SINGLE
     raw = {path: {"post": told[path]()} for path in raw_paths}
     document["paths"] = {**raw, **document["paths"]}
     _forget_validation(document)
@@ -134,6 +141,65 @@ def _runs() -> dict[str, Any]:
         "operationId": "create_simulated_run",
         **_posted(RunBody, _json(RunAnswer, "The work is over.")),
     }
+
+
+def _embeddings() -> dict[str, Any]:
+    return {
+        "tags": ["vectors"],
+        "summary": "Embed texts",
+        "operationId": "create_embedding",
+        **_posted(embeddings.EmbeddingBody, _json(embeddings.EmbeddingList, "The vectors.")),
+    }
+
+
+def _features() -> dict[str, Any]:
+    vector = {"type": "array", "items": {"type": "number"}}
+    done = {
+        "description": "The vector, or the beginning of it.",
+        "content": {"application/json": {"schema": vector}},
+    }
+    return {
+        "tags": ["vectors"],
+        "summary": "Embed one text, as a former API has it",
+        "operationId": "create_features",
+        **_posted(embeddings.FeatureBody, done),
+    }
+
+
+def _rerank(version: str) -> dict[str, Any]:
+    return {
+        "tags": ["vectors"],
+        "summary": "Rank documents by their relevance",
+        "operationId": f"create_rerank_{version}",
+        **_posted(rerank.RerankBody, _json(rerank.RerankAnswer, "The documents, best first.")),
+    }
+
+
+def _tokenize() -> dict[str, Any]:
+    return {
+        "tags": ["tokens"],
+        "summary": "See the tokens of a text",
+        "operationId": "tokenize",
+        **_posted(tokenize.TokenizeBody, _json(tokenize.TokenizeAnswer, "The tokens.")),
+    }
+
+
+def _detokenize() -> dict[str, Any]:
+    return {
+        "tags": ["tokens"],
+        "summary": "Turn tokens back into text",
+        "operationId": "detokenize",
+        **_posted(tokenize.DetokenizeBody, _json(tokenize.DetokenizeAnswer, "The text.")),
+    }
+
+
+_SINGLE: dict[str, Callable[[], dict[str, Any]]] = {
+    embeddings.PATH: _embeddings,
+    embeddings.FEATURES_PATH: _features,
+    tokenize.PATH: _tokenize,
+    tokenize.BACK_PATH: _detokenize,
+    **{path: partial(_rerank, path.split("/")[1]) for path in rerank.PATHS},
+}
 
 
 def _posted(kind: type, done: dict[str, Any]) -> dict[str, Any]:

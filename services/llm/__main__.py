@@ -9,7 +9,6 @@ from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from hosting.host import ModelHost
 from hosting.leases import LeaseBook
 from hosting.values import EngineHome
-from services.llm.catalog import ModelFile
 from services.llm.clients import Scheduler
 from services.llm.config import LlmConfig
 from services.llm.counting import Counter
@@ -17,6 +16,7 @@ from services.llm.device import HouseDevice
 from services.llm.model_servicer import LanguageModels
 from services.llm.servicer import LanguageModelServicer
 from services.llm.swapping import Swapping
+from services.llm.vector_catalog import source_of
 
 _DEVICE_S = 2.0
 """How long the first descriptions wait for the broker to say what there is to place models on."""
@@ -40,7 +40,7 @@ async def start(context: Context[LlmConfig]) -> None:
     asking = asyncio.create_task(device.follow())
     await device.known(_DEVICE_S)
     files = [
-        ModelFile(key, model, house.models_dir, lambda: device.present)
+        source_of(key, model, house.models_dir, lambda: device.present)
         for key, model in own.models.items()
     ]
     host = ModelHost(home, files, leases)

@@ -21,6 +21,9 @@ from services.llm.placement import HOST, Device, Layers, place
 from services.llm.profiles import PROFILES, profile_of
 from services.llm.settings import PATH
 
+Present = Callable[[], Device]
+"""What there is to place models on, as far as is known now."""
+
 
 @dataclass(frozen=True, slots=True)
 class Described:
@@ -38,7 +41,7 @@ class ModelFile:
         key: str,
         config: ModelConfig,
         models_dir: Path,
-        device: Callable[[], Device] = lambda: HOST,
+        device: Present = lambda: HOST,
     ) -> None:
         self._key, self._configured, self._models_dir = key, config, models_dir
         self._config, self._device = config, device

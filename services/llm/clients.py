@@ -1,8 +1,8 @@
 """Calls of the language model service to the scheduler and to its own engines."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     SchedulerStub = scheduler_pb2_grpc.SchedulerServiceAsyncStub
     Engine = llm_pb2_grpc.LanguageModelServiceAsyncStub
     GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
+    EmbedCall = grpc.aio.UnaryUnaryCall[llm_pb2.EmbedRequest, llm_pb2.EmbedResponse]
+    RerankCall = grpc.aio.UnaryUnaryCall[llm_pb2.RerankRequest, llm_pb2.RerankResponse]
 
 _WAITS = Waits(answer_s=10.0, resume_s=10.0, request_s=3600.0)
 _COUNT_S = 30.0
@@ -68,16 +70,39 @@ class Scheduler:
         finally:
             call.cancel()
 
+    async def embed(self, request: llm_pb2.EmbedRequest) -> llm_pb2.EmbedResponse:
+        """Admit the request, then have an engine answer. Raises Fault."""
 
-async def count_tokens(
-    address: str, request: llm_pb2.CountTokensRequest
-) -> llm_pb2.CountTokensResponse:
-    """Have a running engine count. Raises Fault."""
+        def start(engine: "Engine", turn: Turn) -> "EmbedCall":
+            request.model = turn.model_key
+            return engine.Embed(request, timeout=turn.timeout_s, metadata=turn.metadata)
+
+        return await self._admission.answer(Ask(request.model, common_pb2.TIER_UNSPECIFIED), start)
+
+    async def rerank(self, request: llm_pb2.RerankRequest) -> llm_pb2.RerankResponse:
+        """As `embed`."""
+
+        def start(engine: "Engine", turn: Turn) -> "RerankCall":
+            request.model = turn.model_key
+            return engine.Rerank(request, timeout=turn.timeout_s, metadata=turn.metadata)
+
+        return await self._admission.answer(Ask(request.model, common_pb2.TIER_UNSPECIFIED), start)
+
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+Question = Callable[["Engine"], "Callable[..., grpc.aio.UnaryUnaryCall[Q, A]]"]
+"""Which of an engine's calls it is; one that needs no permit."""
+
+
+async def ask_engine(address: str, question: "Question[Q, A]", request: Q) -> A:
+    """The answer of a running engine. Raises Fault."""
     async with open_channel(address) as channel:
         stub: llm_pb2_grpc.LanguageModelServiceAsyncStub = llm_pb2_grpc.LanguageModelServiceStub(
             channel
         )
         try:
-            return await stub.CountTokens(request, timeout=_COUNT_S)
+            return await question(stub)(request, timeout=_COUNT_S)
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "engine") from None

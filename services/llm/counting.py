@@ -1,4 +1,4 @@
-"""Tokens of models that are not loaded, counted in a process of its own.
+"""Tokens of models that are not loaded, counted and shown in a process of its own.
 
 Native code never runs in the model service. One process is kept, for the model asked about last: it
 ends when another model is asked about, after a while without questions, and with this service. It
@@ -8,13 +8,13 @@ holds some 100 MiB of the host's memory and nothing of a card, so no lease stand
 import asyncio
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import TypeVar
 
 from chassis.errors import Fault, Reason
-from cohabit.llm.v1 import llm_pb2 as pb
 from hosting.hosted import Hosted
 from hosting.instance import EngineHandle
-from hosting.values import EngineHome
-from services.llm.clients import count_tokens
+from hosting.values import EngineHome, Kind
+from services.llm.clients import Question, ask_engine
 
 _IDLE_S = 60.0
 _OPEN_S = 30.0
@@ -22,6 +22,8 @@ _ANSWER_S = 60.0
 """Waiting for the others, opening and counting together."""
 _GRACE_S = 1.0
 _MOST_ASKING = 64
+Q = TypeVar("Q")
+A = TypeVar("A")
 _LOST = (Reason.SERVICE_UNAVAILABLE, Reason.DEADLINE_EXCEEDED)
 
 
@@ -40,7 +42,7 @@ class Counter:
         """The model and the state of its files that the process has read; None: none yet."""
         self._retiring: asyncio.Task[None] | None = None
 
-    async def count(self, hosted: Hosted, request: pb.CountTokensRequest) -> pb.CountTokensResponse:
+    async def ask(self, hosted: Hosted, question: "Question[Q, A]", request: Q) -> A:
         """The answer for a model as its files stand. Raises Fault MODEL_FAILED, QUEUE_FULL, …."""
         if hosted.spec.problem:
             raise Fault(Reason.MODEL_FAILED, hosted.spec.problem, retry_after_s=2.0)
@@ -54,7 +56,7 @@ class Counter:
         self._asking += 1
         try:
             async with asyncio.timeout(_ANSWER_S), self._turn:
-                return await self._answer(hosted, request)
+                return await self._answer(hosted, question, request)
         except TimeoutError:
             late = f"Tokens were not counted within {_ANSWER_S:g} s; try again shortly."
             raise Fault(Reason.DEADLINE_EXCEEDED, late) from None
@@ -68,14 +70,12 @@ class Counter:
         async with self._turn:
             await self._stop()
 
-    async def _answer(
-        self, hosted: Hosted, request: pb.CountTokensRequest
-    ) -> pb.CountTokensResponse:
+    async def _answer(self, hosted: Hosted, question: "Question[Q, A]", request: Q) -> A:
         if self._retiring is not None:
             self._retiring.cancel()
         try:
             engine = await self._opened(hosted)
-            return await count_tokens(engine.address, request)
+            return await ask_engine(engine.address, question, request)
         except Fault as fault:
             if fault.reason in _LOST:
                 self._serves = None
@@ -94,6 +94,7 @@ class Counter:
             engine={
                 "path": hosted.spec.engine["path"],
                 "context_tokens": hosted.spec.context_tokens,
+                "writes": hosted.spec.kind is Kind.LANGUAGE,
             },
         )
         self._process = asyncio.create_task(EngineHandle.spawn(self._home, spec, None))

@@ -37,11 +37,11 @@ class EngineSpec:
     places: int = 1
     """Requests that run at once; the KV cache holds `places * context_tokens`."""
     threads: int = field(default_factory=default_threads)
-    batch_tokens: int = 512
+    batch_tokens: int = 60
     """Tokens of one native call, at most."""
-    ubatch_tokens: int = 512
+    ubatch_tokens: int = 60
     """Tokens of one pass over the device within a native call; at most `batch_tokens` count."""
-    prefill_chunk_tokens: int = 64
+    prefill_chunk_tokens: int = 32
     """Prompt tokens of one native call while neighbours decode: what they may be held up by."""
     gpu_layers: int = 0
     """Layers kept on the card; ALL_LAYERS: every one, the output layer included."""
@@ -98,6 +98,12 @@ class EngineFacts:
     kv_cache_mib: int
     template_note: str
     """Empty where the file brings its own chat template, else why ChatML stands in."""
+    thinks: bool = False
+    """Thinking can be turned on and off by request."""
+    infills: bool = False
+    """A prompt with a suffix is filled in."""
+    translates: bool = False
+    """Its template has a form for texts to translate."""
 
 
 @dataclass(frozen=True, slots=True)

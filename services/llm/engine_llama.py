@@ -1,14 +1,12 @@
 """The engine over llama-cpp-python: a file, its vocabulary and template, and the decode loop.
 
-`VocabularyOnly` counts tokens of a model that is not loaded. Both turn a prompt into tokens the
-same way. gRPC, permits and processes stay out.
+gRPC, permits and processes stay out.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from chassis.errors import Fault, Reason
@@ -18,6 +16,7 @@ from services.llm.choosing import Chooser
 from services.llm.constraint import Constraint
 from services.llm.core.drafting import Governor, Lookup
 from services.llm.engine import EngineFacts, EngineSpec, Occupancy
+from services.llm.gguf_meta import GgufMeta
 from services.llm.grammars import Grammars
 from services.llm.job import Job
 from services.llm.kv_cache import CacheRoom, KvCache
@@ -28,6 +27,7 @@ from services.llm.llama_sampler import Candidates, Sampler
 from services.llm.loop import DecodeLoop, LoopBounds
 from services.llm.prompts import Prepared, Prompts, chars_of
 from services.llm.stream import AnswerStream
+from services.llm.tokenizer import Tokenizer
 from services.llm.values import Chunk, GenerateParams, OutputConstraint, Prompt
 
 T = TypeVar("T")
@@ -45,31 +45,13 @@ INLINE_CHARS = 16_384
 """Prompts up to this length are tokenised in the event loop (a few ms), longer ones on a thread."""
 
 
-class VocabularyOnly:
-    """Counts tokens without weights; opening takes milliseconds. Raises Fault MODEL_FAILED."""
-
-    def __init__(self, path: Path, context_tokens: int) -> None:
-        gguf_meta.read(path)
-        self._context_tokens = context_tokens
-        self._prompts: Prompts | None = Prompts(Model(str(path), vocabulary_only=True))
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        """As `Engine.count_tokens`."""
-        prompts = _loaded(self._prompts)
-        prompts.check_fits(prompt, self._context_tokens)
-        return len(prompts.tokens(prompt))
-
-    def close(self) -> None:
-        """Free the vocabulary."""
-        self._prompts = None
-
-
 class LlamaEngine:
     """`services.llm.engine.Engine`, over one GGUF file."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._context: Context | None = None
+        self._tokenizer: Tokenizer | None = None
         self._prompts: Prompts | None = None
         self._loop: DecodeLoop | None = None
         self._candidates: Candidates | None = None
@@ -81,13 +63,19 @@ class LlamaEngine:
         """Known after `load`."""
         return _loaded(self._facts)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Known after `load`."""
+        return _loaded(self._tokenizer)
+
     def load(self, progress: Callable[[float], None]) -> None:
         """See the protocol."""
         spec, meta = self._spec, gguf_meta.read(self._spec.path)
         model = Model(str(spec.path), gpu_layers=spec.gpu_layers, progress=progress)
         try:
-            context_tokens = _context_tokens(spec, model)
-            self._prompts = Prompts(model)
+            context_tokens = _context_tokens(spec, model, meta)
+            self._tokenizer = Tokenizer(model)
+            self._prompts = self._tokenizer.prompts
             room = _room(spec, model, context_tokens)
             self._context = Context(model, _context_size(spec, room))
             self._context.warm_up(0)
@@ -103,6 +91,9 @@ class LlamaEngine:
             weights_mib=-(-model.weights_bytes // (1 << 20)),
             kv_cache_mib=-(-room.cells * meta.kv_bytes_per_token() // (1 << 20)),
             template_note=self._prompts.template.note,
+            thinks=self._prompts.knows_thinking,
+            infills=model.vocabulary.infill_marks() is not None,
+            translates=self._prompts.knows_translation,
         )
         self._start_loop(model.vocabulary, self._context, room)
 
@@ -225,7 +216,7 @@ class LlamaEngine:
     def close(self) -> None:
         """See the protocol."""
         loop, context = self._loop, self._context
-        self._prompts = self._loop = self._context = None
+        self._tokenizer = self._prompts = self._loop = self._context = None
         # A thread stuck in the native library still uses the context: to free it would crash.
         if context is not None and (loop is None or loop.close(CLOSE_TIMEOUT_S)):
             context.close()
@@ -268,11 +259,12 @@ def _context_size(spec: EngineSpec, room: CacheRoom) -> ContextSize:
     )
 
 
-def _context_tokens(spec: EngineSpec, model: Model) -> int:
-    if not model.writes_text:
+def _context_tokens(spec: EngineSpec, model: Model, meta: GgufMeta) -> int:
+    if not model.writes_text or meta.is_encoder:
         raise Fault(
             Reason.MODEL_FAILED,
-            f"The model {spec.path.name} does not write text; configure it for what it does.",
+            f"The model {spec.path.name} does not write text; "
+            "set its `kind` to embedding or reranker.",
         )
     trained = model.trained_context_tokens
     wanted = spec.context_tokens or trained

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from cohabit.models.v1 import models_pb2
 from hosting.engine_side import EngineProcess, run_engine
 from services.llm import gguf_meta
 from services.llm.engine import Engine, EngineFacts, EngineSpec
-from services.llm.engine_servicer import EngineServicer
+from services.llm.engine_servicer import EngineServicer, VectorServicer
 from services.llm.placement import Layers, Placed, settle
+from services.llm.vector_catalog import spec_of
+from services.llm.vectors import VectorEngine
 
 _HEALTH_EVERY_S = 0.2
 _LAST_FAULTS_S = 0.1
@@ -23,30 +25,38 @@ _LAST_FAULTS_S = 0.1
 
 async def load(process: EngineProcess) -> models_pb2.EngineReady:
     """Load the model on a thread and serve it. Raises Fault MODEL_FAILED."""
+    if "pooling" in process.birth.engine:
+        return await _load_vectors(process)
+    return await _load_language(process)
+
+
+async def _load_language(process: EngineProcess) -> models_pb2.EngineReady:
     from services.llm.engine_llama import LlamaEngine  # noqa: PLC0415 - heavy, and only here
+    from services.llm.lexicon import Lexicon  # noqa: PLC0415
 
     spec = _spec(dict(process.birth.engine))
     placed = await asyncio.to_thread(_placed, spec)
     engine = LlamaEngine(replace(spec, gpu_layers=placed.gpu_layers))
+
+    def lexicon() -> Lexicon:
+        return Lexicon(engine.tokenizer, engine.facts.context_tokens)
+
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
-        EngineServicer(process, engine), process.server.grpc
+        EngineServicer(process, engine, lexicon), process.server.grpc
     )
-    loop = asyncio.get_running_loop()
-
-    def progress(share: float) -> None:
-        loop.call_soon_threadsafe(process.report_progress, share)
-
-    await process.server.start(process.birth.address)
-    await asyncio.to_thread(engine.load, progress)
-    process.server.closing.callback(engine.close)
-    watching = asyncio.create_task(_end_with(engine, process))
-    process.server.closing.callback(watching.cancel)  # called before the engine is closed
+    await _start(process, engine)
     facts = engine.facts
     _tell(facts)
     return models_pb2.EngineReady(
         places=facts.places,
         capabilities=models_pb2.Capabilities(
-            context_tokens=facts.context_tokens, input_modalities=["text"]
+            context_tokens=facts.context_tokens,
+            input_modalities=["text"],
+            tools=True,
+            structured_output=True,
+            thinking=facts.thinks,
+            infill=facts.infills,
+            translation=facts.translates,
         ),
         placement=models_pb2.Placement(
             kind=placed.kind,
@@ -58,6 +68,46 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
             why=placed.why,
         ),
     )
+
+
+async def _load_vectors(process: EngineProcess) -> models_pb2.EngineReady:
+    from services.llm.engine_vectors import LlamaVectors  # noqa: PLC0415 - heavy, and only here
+    from services.llm.lexicon import Lexicon  # noqa: PLC0415
+
+    spec = spec_of(process.birth.engine)
+    engine = LlamaVectors(spec)
+
+    def lexicon() -> Lexicon:
+        return Lexicon(engine.tokenizer, engine.facts.context_tokens, writes=False)
+
+    llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
+        VectorServicer(process, engine, spec.kind, lexicon), process.server.grpc
+    )
+    await _start(process, engine)
+    facts = engine.facts
+    log.get().info("model loaded", **asdict(facts))
+    return models_pb2.EngineReady(
+        places=facts.places,
+        capabilities=models_pb2.Capabilities(
+            context_tokens=facts.context_tokens,
+            input_modalities=["text"],
+            embedding_dimensions=facts.dimensions,
+        ),
+    )
+
+
+async def _start(process: EngineProcess, engine: "Engine | VectorEngine") -> None:
+    """Bind, load, and see to the end."""
+    loop = asyncio.get_running_loop()
+
+    def progress(share: float) -> None:
+        loop.call_soon_threadsafe(process.report_progress, share)
+
+    await process.server.start(process.birth.address)
+    await asyncio.to_thread(engine.load, progress)
+    process.server.closing.callback(engine.close)
+    watching = asyncio.create_task(_end_with(engine, process))
+    process.server.closing.callback(watching.cancel)  # called before the engine is closed
 
 
 def _placed(spec: EngineSpec) -> Placed:
@@ -84,13 +134,13 @@ def _tell(facts: EngineFacts) -> None:
         log.get().warning("chat template", note=facts.template_note)
 
 
-async def until_broken(engine: Engine) -> None:
+async def until_broken(engine: "Engine | VectorEngine") -> None:
     """Return once the engine can run nothing any more."""
     while engine.healthy:  # noqa: ASYNC110  the engine's own thread ends it, and cannot wait for us
         await asyncio.sleep(_HEALTH_EVERY_S)
 
 
-async def _end_with(engine: Engine, process: EngineProcess) -> None:
+async def _end_with(engine: "Engine | VectorEngine", process: EngineProcess) -> None:
     """End the process when its engine is broken: the parent releases its memory, and loads anew."""
     await until_broken(engine)
     log.get().error("engine broken, ending")

@@ -1,4 +1,7 @@
-"""LanguageModelService of one engine process: one model, and a permit for every request."""
+"""LanguageModelService of one engine process: one model, and a permit for every request.
+
+What a model of another kind would do is refused here, and by the model service before it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,35 +16,47 @@ from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
 from services.llm.engine import Engine
-from services.llm.values import Prompt
+from services.llm.lexicon import Lexicon
+from services.llm.vector_wire import embed_response, rerank_response, texts_of
+from services.llm.vectors import VectorEngine, VectorKind, wrong_kind
 from services.llm.wire import params_of, prompt_of
 from services.llm.wire_answer import response_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class _NoVectors(rpc.LanguageModelServiceServicer):
-    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
-        raise not_implemented("LanguageModelService.Embed")
+class _Tokens(rpc.LanguageModelServiceServicer):
+    """Tokens of the model `key`; `lexicon` may take a while when it is first asked for."""
 
-    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
-        raise not_implemented("LanguageModelService.Rerank")
+    def __init__(self, key: str, lexicon: Callable[[], Lexicon]) -> None:
+        self._key, self._lexicon = key, lexicon
+
+    async def CountTokens(
+        self, request: pb.CountTokensRequest, context: Context
+    ) -> pb.CountTokensResponse:
+        self._check_model(request.model)
+        return await asyncio.to_thread(lambda: self._lexicon().count(request))
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
-        raise not_implemented("LanguageModelService.Tokenize")
+        self._check_model(request.model)
+        return await asyncio.to_thread(lambda: self._lexicon().tokenize(request))
 
     async def Detokenize(
         self, request: pb.DetokenizeRequest, context: Context
     ) -> pb.DetokenizeResponse:
-        raise not_implemented("LanguageModelService.Detokenize")
+        self._check_model(request.model)
+        return await asyncio.to_thread(lambda: self._lexicon().detokenize(request))
+
+    def _check_model(self, asked: str) -> None:
+        if asked != self._key:
+            raise Fault(
+                Reason.MODEL_NOT_FOUND,
+                f"This engine runs '{self._key}', not '{asked}'; ask for that.",
+            )
 
 
-class VocabularyServicer(_NoVectors):
+class VocabularyServicer(_Tokens):
     """wire ↔ a vocabulary without its model."""
-
-    def __init__(self, count_tokens: Callable[[Prompt], int], context_tokens: int) -> None:
-        self._count_tokens = count_tokens
-        self._context_tokens = context_tokens
 
     async def Generate(
         self, request: pb.GenerateRequest, context: Context
@@ -49,17 +64,20 @@ class VocabularyServicer(_NoVectors):
         raise not_implemented("Generating without the weights of a model")
         yield
 
-    async def CountTokens(
-        self, request: pb.CountTokensRequest, context: Context
-    ) -> pb.CountTokensResponse:
-        tokens = await asyncio.to_thread(self._count_tokens, prompt_of(request))
-        return pb.CountTokensResponse(tokens=tokens, context_tokens=self._context_tokens)
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        raise not_implemented("Embedding without the weights of a model")
+
+    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
+        raise not_implemented("Reranking without the weights of a model")
 
 
-class EngineServicer(_NoVectors):
+class EngineServicer(_Tokens):
     """wire ↔ Engine."""
 
-    def __init__(self, process: EngineProcess, engine: Engine) -> None:
+    def __init__(
+        self, process: EngineProcess, engine: Engine, lexicon: Callable[[], Lexicon]
+    ) -> None:
+        super().__init__(process.birth.key, lexicon)
         self._process = process
         self._engine = engine
 
@@ -83,9 +101,44 @@ class EngineServicer(_NoVectors):
             tokens=tokens, context_tokens=self._engine.facts.context_tokens
         )
 
-    def _check_model(self, asked: str) -> None:
-        mine = self._process.birth.key
-        if asked != mine:
-            raise Fault(
-                Reason.MODEL_NOT_FOUND, f"This engine runs '{mine}', not '{asked}'; ask for that."
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        raise wrong_kind("language", VectorKind.EMBEDDING)
+
+    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
+        raise wrong_kind("language", VectorKind.RERANKER)
+
+
+class VectorServicer(_Tokens):
+    """wire ↔ VectorEngine."""
+
+    def __init__(
+        self,
+        process: EngineProcess,
+        engine: VectorEngine,
+        kind: VectorKind,
+        lexicon: Callable[[], Lexicon],
+    ) -> None:
+        super().__init__(process.birth.key, lexicon)
+        self._process, self._engine, self._kind = process, engine, kind
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        raise wrong_kind(self._kind, "language")
+        yield
+
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        async with self._process.permits.use(permit_of(context)):
+            self._check_model(request.model)
+            await context.send_initial_metadata(((TAKEN_IN, "1"),))
+            embedded = await self._engine.embed(texts_of(request), request.dimensions)
+            return embed_response(embedded)
+
+    async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
+        async with self._process.permits.use(permit_of(context)):
+            self._check_model(request.model)
+            await context.send_initial_metadata(((TAKEN_IN, "1"),))
+            ranked = await self._engine.rerank(
+                request.query, list(request.documents), request.top_n
             )
+            return rerank_response(ranked)

@@ -65,6 +65,12 @@ class GgufMeta:
         return self.of_architecture("context_length")
 
     @property
+    def is_encoder(self) -> bool:
+        """Its tokens look at what follows them: it reads texts, and writes none."""
+        family = self.values.get("general.architecture", "")
+        return self.values.get(f"{family}.attention.causal") is False
+
+    @property
     def layers(self) -> int:
         """The repeating ones, and the output layer."""
         return self.of_architecture("block_count") + 1

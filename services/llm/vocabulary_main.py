@@ -1,6 +1,6 @@
-"""A process that counts tokens of a model that is not loaded: native code, but no weights.
+"""A process that knows the tokens of a model that is not loaded: native code, but no weights.
 
-It is born and watched like an engine, but holds no lease, admits nobody and only counts.
+It is born and watched like an engine, but holds no lease, admits nobody and runs no model.
 """
 
 import asyncio
@@ -15,12 +15,16 @@ from services.llm.engine_servicer import VocabularyServicer
 
 async def load(process: EngineProcess) -> models_pb2.EngineReady:
     """Read the vocabulary on a thread and serve it. Raises Fault MODEL_FAILED."""
-    from services.llm.engine_llama import VocabularyOnly  # noqa: PLC0415 - heavy, and only here
+    from services.llm.lexicon import Lexicon  # noqa: PLC0415 - heavy, and only here
+    from services.llm.tokenizer import Tokenizer  # noqa: PLC0415
 
-    path, context_tokens = (process.birth.engine[name] for name in ("path", "context_tokens"))
-    vocabulary = await asyncio.to_thread(VocabularyOnly, Path(path), context_tokens)
+    path, context_tokens, writes = (
+        process.birth.engine[name] for name in ("path", "context_tokens", "writes")
+    )
+    tokenizer = await asyncio.to_thread(Tokenizer.open, Path(path))
+    lexicon = Lexicon(tokenizer, context_tokens, writes)
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(
-        VocabularyServicer(vocabulary.count_tokens, context_tokens), process.server.grpc
+        VocabularyServicer(process.birth.key, lambda: lexicon), process.server.grpc
     )
     await process.server.start(process.birth.address)
     return models_pb2.EngineReady(

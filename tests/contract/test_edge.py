@@ -256,7 +256,7 @@ async def test_the_document_tells_the_truth_of_every_route(house: House) -> None
     told = {
         path: {status: sorted(answer["content"]) for status, answer in said["responses"].items()}
         for path, ((_, said),) in ((p, o.items()) for p, o in document["paths"].items())
-        if path != "/v1/chat/completions"
+        if "post" not in document["paths"][path]  # routes to models, which have many more
     }
     json_only = ["application/json"]
     statuses = ("200", "400", "403", "404", "409", "413", "501", "503")

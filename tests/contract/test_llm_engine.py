@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from chassis.errors import Fault, Reason
 from services.llm.engine import EngineSpec, Occupancy
-from services.llm.engine_llama import LlamaEngine, VocabularyOnly
+from services.llm.engine_llama import LlamaEngine
 from services.llm.llama_api import Model, Vocabulary
 from services.llm.template import CHATML_NOTE, Segment
+from services.llm.tokenizer import Tokenizer
 from services.llm.values import (
     BarePrompt,
     ChatMessage,
@@ -159,11 +160,10 @@ async def test_an_empty_prompt_is_refused(engine: LlamaEngine) -> None:
 
 
 def test_counting_needs_no_weights(engine: LlamaEngine, model: Path) -> None:
-    counter = VocabularyOnly(model, 4096)
+    prompts = Tokenizer.open(model).prompts
     conversation = Conversation((ChatMessage(Role.USER, "hello <|im_end|> there"),))
-    assert counter.count_tokens(conversation) == engine.count_tokens(conversation)
-    assert counter.count_tokens(PROMPT) == engine.count_tokens(PROMPT) > 4
-    counter.close()
+    assert len(prompts.tokens(conversation)) == engine.count_tokens(conversation)
+    assert len(prompts.tokens(PROMPT)) == engine.count_tokens(PROMPT) > 4
 
 
 def test_only_the_template_speaks_in_control_tokens(model: Path) -> None:

@@ -108,6 +108,58 @@ async def test_the_whole_way() -> None:
     assert stubs.log == ["cancel engine", "cancel admit"]
 
 
+class SingleCall:
+    """A call with one answer, which is the first item of its script; hangs without one."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __await__(self) -> Any:
+        return self._call.read().__await__()
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+async def answer_of(stubs: Stubs) -> Any:
+    stubs_: Any = stubs
+    admission: Admission[Stubs] = Admission(stubs_, stubs_, WAITS)
+    start: Any = lambda engine, _: SingleCall(engine.call)  # noqa: E731
+    return await admission.answer(ASK, start)
+
+
+async def test_a_call_with_one_answer_goes_the_same_way() -> None:
+    stubs = Stubs([[QUEUED, LOADING, GRANTED]], [TEXT])
+    assert await answer_of(stubs) == TEXT
+    assert stubs.log == ["cancel engine", "cancel admit"]
+    stubs = Stubs([[GRANTED], [GRANTED]], [gone(), TEXT])
+    assert await answer_of(stubs) == TEXT
+    assert len(stubs.asked) == 2
+    stubs = Stubs([[GRANTED]], [refused(TOO_LONG)])
+    with pytest.raises(Fault) as caught:
+        await answer_of(stubs)
+    assert caught.value.reason is Reason.RUN_TOO_LONG
+
+
+async def test_who_leaves_before_the_one_answer_lets_go_of_the_engine_first() -> None:
+    stubs = Stubs([[GRANTED]], [])
+    task = asyncio.create_task(answer_of(stubs))
+    await asyncio.wait_for(stubs.engine_call.hangs.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stubs.log == ["cancel engine", "cancel admit"]
+
+
+async def test_an_engine_that_ends_without_an_answer_has_failed() -> None:
+    stubs = Stubs([[GRANTED]], [grpc.aio.EOF])
+    stubs_: Any = stubs
+    admission: Admission[Stubs] = Admission(stubs_, stubs_, WAITS)
+    with pytest.raises(Fault) as caught:
+        await admission.answer(ASK, lambda engine, _: engine.call)
+    assert caught.value.reason is Reason.ENGINE_CRASHED
+
+
 async def test_leaving_in_the_middle_lets_go_of_the_engine_first() -> None:
     stubs = Stubs([[GRANTED]], [TEXT])
     await stubs.run(until=llm_pb2.GenerateResponse)

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     PAYLOAD_TOO_LARGE = "payload_too_large"
     HEADERS_TOO_LARGE = "headers_too_large"
     MODEL_NOT_FOUND = "model_not_found"
+    RESPONSE_NOT_FOUND = "response_not_found"
+    PREVIOUS_RESPONSE_NOT_FOUND = "previous_response_not_found"
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     DEVICE_NOT_FOUND = "device_not_found"
@@ -100,6 +102,10 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.PAYLOAD_TOO_LARGE: _caller(413, _C.INVALID_ARGUMENT, "payload_too_large"),
         Reason.HEADERS_TOO_LARGE: _caller(431, _C.INVALID_ARGUMENT, "headers_too_large"),
         Reason.MODEL_NOT_FOUND: _caller(404, _C.NOT_FOUND, "model_not_found"),
+        Reason.RESPONSE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "response_not_found"),
+        Reason.PREVIOUS_RESPONSE_NOT_FOUND: _caller(
+            400, _C.FAILED_PRECONDITION, "previous_response_not_found"
+        ),
         Reason.ROUTE_NOT_FOUND: _caller(404, _C.UNIMPLEMENTED, "route_not_found"),
         Reason.METHOD_NOT_ALLOWED: _caller(405, _C.UNIMPLEMENTED, "method_not_allowed"),
         Reason.DEVICE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "device_not_found"),

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 
     GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
 
-_PARSED_AT_ONCE_BYTES = 256 * 1024
+_READ_AT_ONCE_BYTES = 256 * 1024
 
+T = TypeVar("T")
 Generated = Queued | Loading | llm_pb2.GenerateResponse
+Messages = AsyncGenerator[Generated, None]
 
 
 @dataclass(slots=True)
@@ -71,6 +73,10 @@ class BodyWriter(Protocol):
         """The body, once every choice has finished."""
 
 
+def _untouched(messages: Messages) -> Messages:
+    return messages
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request, understood. Just one of the writers is made, when the first message is there."""
@@ -81,6 +87,8 @@ class Asked:
     stream: bool
     events: Callable[[Served], EventWriter]
     whole: Callable[[Served], BodyWriter]
+    through: Callable[[Messages], Messages] = _untouched
+    """What its messages pass on their way to the writer, for a dialect that may end them."""
 
 
 Parse = Callable[[bytes], Asked]
@@ -107,6 +115,40 @@ class Answering:
         tokens = await self.measure.prompt_tokens(behind, generate)
         return self._run(replace(ask, prompt_tokens=tokens), asked, served)
 
+    async def answer(self, asked: Asked, guest: Guest, request: Request, send: Send) -> None:
+        """Answer `request`, whose body has been read. Raises Fault before the first byte."""
+        served = Served(asked.model, int(time.time()))
+        if asked.stream:
+            source = self._as_sse(asked, served, guest)
+            await stream_events(source, self.patience, request.receive, send)
+            return
+        body = await while_connected(request.receive, self._as_body(asked, served, guest))
+        await Response(body, media_type="application/json")(request.scope, request.receive, send)
+
+    async def _as_sse(self, asked: Asked, served: Served, guest: Guest) -> Source:
+        writer: EventWriter | None = None
+        async with aclosing(asked.through(await self.events(asked, served, guest))) as events:
+            async for event in events:
+                if isinstance(event, llm_pb2.GenerateResponse):
+                    if event.HasField("prefill"):
+                        yield Note(f"reading the prompt, {_done(event.prefill)}")
+                    writer = writer or asked.events(served)
+                    yield writer.feed(event)
+                else:
+                    yield _note(event)
+        if writer is not None:
+            yield writer.end()
+
+    async def _as_body(self, asked: Asked, served: Served, guest: Guest) -> bytes:
+        writer: BodyWriter | None = None
+        async with aclosing(asked.through(await self.events(asked, served, guest))) as events:
+            async for event in events:
+                if isinstance(event, llm_pb2.GenerateResponse):
+                    writer = writer or asked.whole(served)
+                    writer.feed(event)
+        assert writer is not None  # noqa: S101 - without a finish there has been a Fault
+        return writer.body()
+
     async def _run(self, ask: Ask, asked: Asked, served: Served) -> "Messages":
         left = max(1, asked.generate.choices)
         try:
@@ -124,9 +166,6 @@ class Answering:
             raise engine_crashed()
 
 
-Messages = AsyncGenerator[Generated, None]
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerEndpoint:
     """The ASGI application of one route."""
@@ -138,45 +177,16 @@ class AnswerEndpoint:
         """Answer one request. Raises Fault before the first byte."""
         request = Request(scope, receive)
         with self.answering.entrance.enter(request) as guest:
-            asked = await parsed(self.parse, await guest.room.read(request))
-            served = Served(asked.model, int(time.time()))
-            if asked.stream:
-                source = self._as_sse(asked, served, guest)
-                await stream_events(source, self.answering.patience, receive, send)
-                return
-            body = await while_connected(receive, self._as_body(asked, served, guest))
-            await Response(body, media_type="application/json")(scope, receive, send)
-
-    async def _as_sse(self, asked: Asked, served: Served, guest: Guest) -> Source:
-        writer: EventWriter | None = None
-        async with aclosing(await self.answering.events(asked, served, guest)) as events:
-            async for event in events:
-                if isinstance(event, llm_pb2.GenerateResponse):
-                    if event.HasField("prefill"):
-                        yield Note(f"reading the prompt, {_done(event.prefill)}")
-                    writer = writer or asked.events(served)
-                    yield writer.feed(event)
-                else:
-                    yield _note(event)
-        if writer is not None:
-            yield writer.end()
-
-    async def _as_body(self, asked: Asked, served: Served, guest: Guest) -> bytes:
-        writer: BodyWriter | None = None
-        async with aclosing(await self.answering.events(asked, served, guest)) as events:
-            async for event in events:
-                if isinstance(event, llm_pb2.GenerateResponse):
-                    writer = writer or asked.whole(served)
-                    writer.feed(event)
-        assert writer is not None  # noqa: S101 - without a finish there has been a Fault
-        return writer.body()
+            raw = await guest.room.read(request)
+            asked = await in_passing(len(raw), lambda: self.parse(raw))
+            await self.answering.answer(asked, guest, request, send)
 
 
-async def parsed(parse: Parse, body: bytes) -> Asked:
-    """Raises Fault. A large body takes too long for the loop, which serves everybody else."""
-    if len(body) <= _PARSED_AT_ONCE_BYTES:
-        return parse(body)
-    return await asyncio.to_thread(parse, body)
+async def in_passing(size_bytes: int, work: Callable[[], T]) -> T:
+    """`work`, elsewhere if what it reads takes too long for the loop, which serves everybody."""
+    if size_bytes <= _READ_AT_ONCE_BYTES:
+        return work()
+    return await asyncio.to_thread(work)
 
 
 def _generating(

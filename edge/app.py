@@ -1,5 +1,6 @@
 """The routes of the edge and what they are wired to."""
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -31,6 +32,10 @@ from edge.config import EdgeConfig
 from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
 from edge.entrance import Door, Entrance
 from edge.measure import Measure
+from edge.responses.endpoint import ResponsesEndpoint
+from edge.responses.in_flight import InFlight
+from edge.responses.routes import Responses, add_responses
+from edge.responses.store import ResponseStore
 from edge.roster import Roster
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.sse import Patience
@@ -67,10 +72,16 @@ async def open_app(
             patience=Patience(config.keepalive_s, config.write_stall_s),
         )
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
-        raw: dict[str, ASGIApp] = {openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask)}
+        responses = Responses(_store_of(config), InFlight())
+        raw: dict[str, ASGIApp] = {
+            openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask),
+            openapi.RESPONSES_PATH: ResponsesEndpoint(
+                answering, responses.store, responses.in_flight
+            ),
+        }
         if SERVICE in model_services:
             raw[openapi.RUNS_PATH] = runs
-        yield Access(routes(raw, catalog), write_log=config.access_log)
+        yield Access(routes(raw, catalog, responses), write_log=config.access_log)
 
 
 def entrance_of(config: EdgeConfig) -> Entrance:
@@ -82,7 +93,16 @@ def entrance_of(config: EdgeConfig) -> Entrance:
     )
 
 
-def routes(raw: Mapping[str, ASGIApp], catalog: Catalog) -> FastAPI:
+def _store_of(config: EdgeConfig) -> ResponseStore:
+    return ResponseStore(
+        config.stored_responses,
+        config.stored_responses_mib * MIB,
+        config.stored_response_ttl_s,
+        time.monotonic,
+    )
+
+
+def routes(raw: Mapping[str, ASGIApp], catalog: Catalog, responses: Responses) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
         openapi_url=OPENAPI_PATH,
@@ -93,6 +113,7 @@ def routes(raw: Mapping[str, ASGIApp], catalog: Catalog) -> FastAPI:
     )
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
+    add_responses(app, responses)
     _add_models(app, catalog)
     _add_probes(app, catalog)
     _add_welcome(app)

@@ -52,6 +52,12 @@ class EdgeConfig(Section):
     """Requests for a model in progress at once."""
     max_idle_engines: int = Field(64, ge=1)
     """Connections kept to engines that serve nothing at the moment."""
+    stored_responses: int = Field(1024, ge=1)
+    """Responses kept for `previous_response_id`; the least recently used go first."""
+    stored_responses_mib: int = Field(64, ge=1)
+    """What they take in memory, all together."""
+    stored_response_ttl_s: _Seconds = 86_400.0
+    """A response that nobody asked for within this time is kept no longer."""
     access_log: bool = True
     """One line a request."""
 

@@ -9,10 +9,18 @@ from edge import fairness, tier
 from edge.catalog import Health, ModelList, ModelObject
 from edge.chat_body import ChatBody
 from edge.chat_response import ChatCompletion, ChatCompletionChunk
+from edge.responses.body import INPUT_ITEMS, ResponsesBody, ResponseTool
+from edge.responses.objects import (
+    ResponseDeleted,
+    ResponseEvent,
+    ResponseItemList,
+    ResponseObject,
+)
 from edge.simulated import RunAnswer, RunBody
 from edge.speech import ErrorEnvelope
 
 CHAT_PATH = "/v1/chat/completions"
+RESPONSES_PATH = "/v1/responses"
 RUNS_PATH = "/v1/simulated/runs"
 DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI.
 
@@ -24,6 +32,7 @@ is not supported is refused by name.
 """
 _TAGS = [
     {"name": "chat", "description": "Conversations, in OpenAI's dialect."},
+    {"name": "responses", "description": "The same in OpenAI's newer dialect, kept for a while."},
     {"name": "models", "description": "What can be asked for."},
     {"name": "probes", "description": "For whoever watches over the house."},
     {"name": "docs", "description": "Where to read on."},
@@ -44,11 +53,20 @@ _SIMULATED_TAG = {
     "description": "Pretended work on models that are not there, with real waiting for a turn.",
 }
 _TYPES = (ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome)
+_RESPONSES_TYPES = (
+    ResponsesBody,
+    *INPUT_ITEMS,
+    ResponseTool,
+    ResponseObject,
+    ResponseEvent,
+    ResponseDeleted,
+    ResponseItemList,
+)
 _RUN_TYPES = (RunBody, RunAnswer)
 _REF = "#/components/schemas/{name}"
 _FAILURES = {
     "400": "The request is wrong; `param` names the field.",
-    "404": "There is no such model.",
+    "404": "There is no such model, or nothing of that name.",
     "413": "The body is too large.",
     "429": "The queue is full; `retry-after` says when to try again.",
     "503": "It cannot be served now; `retry-after` says when to try again.",
@@ -75,10 +93,15 @@ def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
 
 def complete(document: dict[str, Any], raw_paths: Collection[str]) -> dict[str, Any]:
     """Add the bodies' schemas and the routes that FastAPI does not know of."""
-    types = (*_TYPES, *(_RUN_TYPES if RUNS_PATH in raw_paths else ()), ErrorEnvelope)
+    types = (
+        *_TYPES,
+        *_RESPONSES_TYPES,
+        *(_RUN_TYPES if RUNS_PATH in raw_paths else ()),
+        ErrorEnvelope,
+    )
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-    told = {CHAT_PATH: _chat, RUNS_PATH: _runs}
+    told = {CHAT_PATH: _chat, RESPONSES_PATH: _responses, RUNS_PATH: _runs}
     raw = {path: {"post": told[path]()} for path in raw_paths}
     document["paths"] = {**raw, **document["paths"]}
     _forget_validation(document)
@@ -109,6 +132,17 @@ def _chat() -> dict[str, Any]:
     }
 
 
+def _responses() -> dict[str, Any]:
+    done = _json(ResponseObject, "The response; with `stream: true`, server-sent events.")
+    done["content"]["text/event-stream"] = {"schema": ref(ResponseEvent)}
+    return {
+        "tags": ["responses"],
+        "summary": "Answer, and keep the answer",
+        "operationId": "create_response",
+        **_posted(ResponsesBody, done),
+    }
+
+
 def _runs() -> dict[str, Any]:
     return {
         "tags": ["simulated"],
@@ -129,11 +163,7 @@ def _posted(kind: type, done: dict[str, Any]) -> dict[str, Any]:
                 "How urgent it is; lowered to what the caller may have.",
                 {"type": "string", "enum": list(tier.TIERS)},
             ),
-            _header(
-                fairness.HEADER,
-                "Whose it is: within a tier, those who ask are served in turn.",
-                {"type": "string", "minLength": 1, "maxLength": fairness.MOST_CHARS},
-            ),
+            key_header(),
         ],
         "requestBody": {
             "required": True,
@@ -141,6 +171,28 @@ def _posted(kind: type, done: dict[str, Any]) -> dict[str, Any]:
         },
         "responses": {"200": done, **failures},
     }
+
+
+def key_header() -> dict[str, Any]:
+    """The header that says whose a request is."""
+    return _header(
+        fairness.HEADER,
+        "Whose it is: within a tier, those who ask are served in turn; what is kept is theirs.",
+        {"type": "string", "minLength": 1, "maxLength": fairness.MOST_CHARS},
+    )
+
+
+def paging(most: int) -> list[dict[str, Any]]:
+    """The fields of a query for one page of a list of at most `most`."""
+    schemas: dict[str, dict[str, Any]] = {
+        "limit": {"type": "integer", "minimum": 1, "maximum": most},
+        "order": {"type": "string", "enum": ["asc", "desc"]},
+        "after": {"type": "string"},
+    }
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in schemas.items()
+    ]
 
 
 def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _NotYet = Annotated[
     Meta(description="Not supported yet; refused when it asks for something."),
 ]
 _Unread = Annotated[Raw | UnsetType, Meta(description="Accepted and ignored.")]
-_Object = Annotated[Raw | None, Meta(extra_json_schema={"type": "object"})]
+JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
 
 MOST_ITEMS = 16_384
 MOST_PARTS = 1_024
@@ -119,7 +119,7 @@ class ResponseTool(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"]
     name: _Name
     description: str | None = None
-    parameters: _Object = None
+    parameters: JsonObject | UnsetType = UNSET
     """JSON schema of the arguments."""
     strict: bool | None = None
 
@@ -136,7 +136,7 @@ class TextFormat(msgspec.Struct, forbid_unknown_fields=True):
 
     type: Literal["text", "json_object", "json_schema"]
     name: _Name | UnsetType = UNSET
-    schema: Annotated[Raw | UnsetType, Meta(extra_json_schema={"type": "object"})] = UNSET
+    schema: JsonObject | UnsetType = UNSET
     description: str | UnsetType | None = UNSET
     strict: bool | UnsetType | None = UNSET
 

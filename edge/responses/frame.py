@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from msgspec import Raw
+
 from edge.responses.body import (
     ReasoningOptions,
     ResponsesBody,
@@ -28,7 +30,7 @@ def framed(
         temperature=body.temperature,
         top_p=body.top_p,
         top_logprobs=body.top_logprobs or 0,
-        tools=[ToolEcho(t.type, t.name, t.description, t.parameters, t.strict) for t in tools],
+        tools=[_tool(tool) for tool in tools],
         tool_choice=_choice(body),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         text=TextOptions(
@@ -40,6 +42,11 @@ def framed(
         user=body.user,
         store=body.store is not False,
     )
+
+
+def _tool(tool: ResponseTool) -> ToolEcho:
+    parameters = tool.parameters if isinstance(tool.parameters, Raw) else Raw(b"null")
+    return ToolEcho(tool.type, tool.name, tool.description, parameters, tool.strict)
 
 
 def _choice(body: ResponsesBody) -> Literal["none", "auto", "required"] | ToolChoiceEcho:

@@ -3,9 +3,8 @@
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
 
-from edge.responses.body import ReasoningOptions, TextFormat, TextOptions
+from edge.responses.body import JsonObject, ReasoningOptions, TextFormat, TextOptions
 from edge.timings import Timings
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -133,7 +132,7 @@ class ToolEcho(msgspec.Struct):
     type: Literal["function"]
     name: str
     description: str | None
-    parameters: Raw | None
+    parameters: JsonObject
     strict: bool | None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from chassis.errors import Fault
 from cohabit.llm.v1 import llm_pb2 as pb
@@ -156,16 +156,15 @@ def _tools(body: ResponsesBody) -> Iterator[ResponseTool]:
         if kind not in (None, "function"):
             raise bad_field(
                 f"{at}.type",
-                f"Tools of type `{(kind or '')[:64]}` are not there; `function` is, which is "
-                "called by you.",
+                f"Tools of type `{(kind or '')[:64]}` are not supported; only `function` is.",
             )
         tool = decode_part(_tool, raw, at)
-        _check_object(tool.parameters, f"{at}.parameters")
+        _object(tool.parameters, f"{at}.parameters")
         yield tool
 
 
 def _offered(tool: ResponseTool) -> pb.Tool:
-    schema = "" if tool.parameters is None else bytes(tool.parameters).decode()
+    schema = _object(tool.parameters, f"tools.{tool.name}.parameters")
     return pb.Tool(name=tool.name, description=tool.description or "", parameters_json=schema)
 
 
@@ -192,17 +191,19 @@ def _output(body: ResponsesBody) -> pb.OutputConstraint | None:
 
 
 def _schema(wanted: TextFormat) -> str:
-    for field in ("name", "schema"):
-        if getattr(wanted, field) is UNSET:
+    schema = _object(wanted.schema, "text.format.schema")
+    for field, given in (("name", wanted.name), ("schema", schema)):
+        if not given:
             raise bad_field(f"text.format.{field}", f"`text.format.{field}` is missing.")
-    assert isinstance(wanted.schema, Raw)  # noqa: S101 - looked at above
-    _check_object(wanted.schema, "text.format.schema")
-    return bytes(wanted.schema).decode()
+    return schema
 
 
-def _check_object(schema: Raw | None, at: str) -> None:
-    if schema is not None and not bytes(schema).startswith(b"{"):
+def _object(raw: Raw | UnsetType, at: str) -> str:
+    """A JSON object as JSON; empty: there is none. Raises Fault for what is none."""
+    text = "null" if raw is UNSET else bytes(raw).decode()
+    if text != "null" and not text.startswith("{"):
         raise bad_field(at, f"`{at}` must be a JSON object.")
+    return "" if text == "null" else text
 
 
 def _thinking(body: ResponsesBody) -> "pb.Thinking.ValueType":

@@ -19,7 +19,7 @@ from edge.responses.frame import framed
 from edge.responses.in_flight import InFlight, Run
 from edge.responses.objects import ListedItem
 from edge.responses.request import Understood, understand
-from edge.responses.speech import RESPONSES, detail, ending
+from edge.responses.speech import detail, ending
 from edge.responses.store import Kept, ResponseStore, kept
 from edge.responses.writer import Writer
 
@@ -41,7 +41,6 @@ class ResponsesEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises Fault before the first byte."""
-        speech.current.set(RESPONSES)
         request = Request(scope, receive)
         with self.answering.entrance.enter(request) as guest:
             raw = await guest.room.read(request)
@@ -51,6 +50,7 @@ class ResponsesEndpoint:
             before, understood = await in_passing(size_bytes, lambda: _understood(body, last))
             response = framed(body, understood.tools, new_id("resp_"), int(time.time()))
             run = Run(guest.key, Writer(response, new_id), [*before, *understood.given])
+            # From here on, rooms that know chat completions alone may name its fields.
             speech.current.set(ending(lambda fault: run.writer.fail(fault, detail(fault))))
             with self.in_flight.holding(run), self._keeping(run, stream=bool(body.stream)):
                 asked = _asked(body, understood, run)

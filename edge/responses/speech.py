@@ -44,9 +44,6 @@ def detail(fault: Fault) -> ErrorDetail:
     return _decode(_envelope(fault, "")).error
 
 
-RESPONSES = replace(speech.OPENAI, envelope=_envelope)
-
-
 def ending(tell: Callable[[Fault], bytes]) -> Speech:
-    """The same, for a stream that ends with the events that `tell` makes of a fault."""
-    return replace(RESPONSES, event=lambda fault, _request_id: tell(fault))
+    """The speech of an understood request; `tell`: a fault → the last events of its stream."""
+    return replace(speech.OPENAI, envelope=_envelope, event=lambda fault, _request_id: tell(fault))

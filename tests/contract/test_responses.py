@@ -211,6 +211,15 @@ async def test_the_store_forgets_the_oldest(tmp_path: Path) -> None:
             await house.openai.responses.retrieve(first.id)
 
 
+async def test_what_failed_before_anybody_knew_it_takes_nobodys_place(tmp_path: Path) -> None:
+    async with opened(tmp_path, stored_responses=1) as house:
+        made = await house.openai.responses.create(**ASK)
+        house.peers.generate = breaks
+        with pytest.raises(openai.InternalServerError):
+            await house.openai.responses.create(**ASK)
+        assert (await house.openai.responses.retrieve(made.id)).id == made.id
+
+
 # Cancelling.
 
 
@@ -315,6 +324,9 @@ async def test_a_refusal_is_a_status_and_names_this_bodys_field(house: House, st
     with pytest.raises(openai.BadRequestError) as refused:
         await house.openai.responses.create(**ASK, background=True)
     assert refused.value.param == "background"
+    # The field of a fault is renamed where it comes from elsewhere, and there alone.
+    answer = await house.http.post("/v1/responses", json={**ASK, "messages": [{}]})
+    assert answer.json()["error"]["param"] == "messages"
     assert len(house.peers.generates) == 1
 
 

@@ -21,6 +21,7 @@ from edge.responses.store import Kept, ResponseStore, kept
 from edge.responses.writer import Writer
 from edge.speech import PARAM
 
+DEADLINE_S = 5.0
 ENTRY_BYTES = Kept("", b"", b"").size_bytes
 
 
@@ -216,7 +217,7 @@ async def test_stopping_ends_the_wait_and_the_work() -> None:
     await asyncio.sleep(0)
     run.stop()
     with pytest.raises(Fault) as caught:
-        await waiting
+        await asyncio.wait_for(waiting, DEADLINE_S)
     assert (caught.value.reason, engine.closed) == (Reason.CANCELLED, True)
     assert not waiting.cancelled()
     assert json.loads(run.writer.body())["status"] == "cancelled"

@@ -22,7 +22,7 @@ from chassis.place import Waits
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import chat, errors, openapi
+from edge import chat, completions, errors, legacy, openapi
 from edge.access import Access
 from edge.answering import AnswerEndpoint, Answering
 from edge.body import MIB, Bodies
@@ -67,7 +67,11 @@ async def open_app(
             patience=Patience(config.keepalive_s, config.write_stall_s),
         )
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
-        raw: dict[str, ASGIApp] = {openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask)}
+        raw: dict[str, ASGIApp] = {
+            openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask),
+            openapi.COMPLETIONS_PATH: AnswerEndpoint(answering, completions.ask),
+            **legacy.endpoints(config.legacy_models, answering),
+        }
         if SERVICE in model_services:
             raw[openapi.RUNS_PATH] = runs
         yield Access(routes(raw, catalog), write_log=config.access_log)

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from chassis.config import Section
 
 TierName = Literal["background", "free", "sub", "paid"]
+LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
 
 _Seconds = Annotated[float, Field(gt=0, strict=False)]
 
@@ -52,6 +53,8 @@ class EdgeConfig(Section):
     """Requests for a model in progress at once."""
     max_idle_engines: int = Field(64, ge=1)
     """Connections kept to engines that serve nothing at the moment."""
+    legacy_models: dict[LegacyRoute, str] = Field(default_factory=dict)
+    """Model of each legacy text route, for requests that name none; without, there is no route."""
     access_log: bool = True
     """One line a request."""
 

@@ -21,6 +21,7 @@ from edge.openai_answer import DONE, Ends, finish_word
 from edge.timings import timings_of
 
 _encode = msgspec.json.Encoder().encode
+_REASONING, _CONTENT, _CALLS = b'"reasoning_content":', b'"content":', b'"tool_calls":'
 
 
 class Stream:
@@ -39,21 +40,13 @@ class Stream:
 
     def feed(self, message: pb.GenerateResponse) -> bytes:
         """The events for one message, together; empty when it says nothing for the client."""
-        open_ = self._opens.get(message.choice)
-        first = open_ is None
-        if open_ is None:
-            open_ = self._head + b'[{"index":%d,"delta":{' % message.choice
-        close = self._close
-        if message.logprobs:  # they stand in the first event of their message
-            close = self._close_with(logprobs_of(message.logprobs))
-        events = b""
-        for delta in self._deltas(message):
-            events += open_ + delta + close
-            close = self._close
+        began = self._opens.get(message.choice)
+        open_ = began or self._head + b'[{"index":%d,"delta":{' % message.choice
+        events = self._said(message, open_)
         if message.HasField("finish"):
             self._ends.add(message)
             events += open_ + self._finish(message.finish)
-        if events and first:
+        if events and began is None:
             self._opens[message.choice] = open_
             events = open_ + _role(message) + self._close + events
         return events
@@ -65,18 +58,23 @@ class Stream:
         usage, metrics = _encode(self._ends.usage), _encode(self._ends.metrics)
         return self._head + b'[],"usage":%b,"metrics":%b}\n\n' % (usage, metrics) + DONE
 
-    def _deltas(self, message: pb.GenerateResponse) -> list[bytes]:
-        deltas = []
-        if message.reasoning:
-            deltas.append(b'"reasoning_content":' + _encode(message.reasoning))
-        if message.text:
-            deltas.append(b'"content":' + _encode(message.text))
-        pieces = [_piece(c) for c in message.tool_calls if self._parallel or c.index == 0]
-        if pieces:
-            deltas.append(b'"tool_calls":' + _encode(pieces))
-        if message.logprobs and not deltas:  # of tokens whose text is not certain yet
-            deltas.append(b'"content":""')
-        return deltas
+    def _said(self, message: pb.GenerateResponse, open_: bytes) -> bytes:
+        # Once a token and stream: what is looked at twice, or looped over empty, shows.
+        events, close = b"", self._close
+        if logprobs := message.logprobs:  # they stand in the first event of their message
+            close = self._close_with(logprobs_of(logprobs))
+        if reasoning := message.reasoning:
+            events, close = open_ + _REASONING + _encode(reasoning) + close, self._close
+        if text := message.text:
+            events, close = events + open_ + _CONTENT + _encode(text) + close, self._close
+        if message.tool_calls and (calls := self._pieces(message)):
+            events, close = events + open_ + _CALLS + _encode(calls) + close, self._close
+        if logprobs and not events:  # of tokens whose text is not certain yet
+            events = open_ + _CONTENT + b'""' + close
+        return events
+
+    def _pieces(self, message: pb.GenerateResponse) -> list[ChatToolCallPiece]:
+        return [_piece(call) for call in message.tool_calls if self._parallel or call.index == 0]
 
     def _close_with(self, tokens: list[ChatTokenLogprob]) -> bytes:
         logprobs = _encode(ChoiceLogprobs(tokens))

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +25,7 @@ from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
 from edge.measure import Measure, check_answers
 from edge.roster import Roster
+from edge.speech import PARAM
 from edge.sse import Note, Patience, Source, stream_events
 
 if TYPE_CHECKING:
@@ -89,6 +90,15 @@ class Asked:
     whole: Callable[[Served], BodyWriter]
     through: Callable[[Messages], Messages] = _untouched
     """What its messages pass on their way to the writer, for a dialect that may end them."""
+    prompt: str = "messages"
+    """The field that holds what is to be answered, for the refusal of one that is too long."""
+    otherwise: str = ""
+    """The model to take when there is none of that name; empty: there must be one."""
+
+
+def unstreamed(_served: Served) -> NoReturn:
+    """`Asked.events` of a dialect whose parser refuses streams: it is never called."""
+    raise AssertionError("a stream that was refused is answered")
 
 
 Parse = Callable[[bytes], Asked]
@@ -109,11 +119,17 @@ class Answering:
         """Everything that happens to a request, to its engine's last message. Raises Fault."""
         generate = asked.generate
         generate.tier = guest.tier
-        ask = Ask(asked.model, guest.tier, generate.max_tokens, key=guest.key)
         behind = await self.roster.behind(asked.model)
+        if not behind and asked.otherwise:
+            asked = replace(asked, model=asked.otherwise, otherwise="")
+            behind = await self.roster.behind(asked.model)
         check_answers(behind)
-        tokens = await self.measure.prompt_tokens(behind, generate)
-        return self._run(replace(ask, prompt_tokens=tokens), asked, served)
+        try:
+            tokens = await self.measure.prompt_tokens(behind, generate)
+        except Fault as fault:
+            raise _for_caller(fault, asked) from None
+        ask = Ask(asked.model, guest.tier, generate.max_tokens, tokens, key=guest.key)
+        return self._run(ask, asked, served)
 
     async def answer(self, asked: Asked, guest: Guest, request: Request, send: Send) -> None:
         """Answer `request`, whose body has been read. Raises Fault before the first byte."""
@@ -159,9 +175,7 @@ class Answering:
                         left -= 1
                     yield event
         except Fault as fault:
-            if fault.reason is Reason.MODEL_NOT_FOUND:
-                raise errors.model_not_found(asked.model) from None
-            raise
+            raise _for_caller(fault, asked) from None
         if left > 0:
             raise engine_crashed()
 
@@ -198,6 +212,16 @@ def _generating(
         return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
     return start
+
+
+def _for_caller(fault: Fault, asked: Asked) -> Fault:
+    """The fault in the words of the request."""
+    if fault.reason is Reason.MODEL_NOT_FOUND:
+        return errors.model_not_found(asked.model)
+    if fault.reason is Reason.CONTEXT_LENGTH_EXCEEDED and PARAM not in fault.metadata:
+        told = {**fault.metadata, PARAM: asked.prompt}
+        return Fault(fault.reason, fault.message, metadata=told)
+    return fault
 
 
 def _note(event: Queued | Loading) -> Note:

@@ -23,7 +23,7 @@ from chassis.place import Waits
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import chat, errors, openapi
+from edge import chat, completions, errors, legacy, openapi
 from edge.access import Access
 from edge.answering import AnswerEndpoint, Answering
 from edge.body import MIB, Bodies
@@ -75,9 +75,11 @@ async def open_app(
         responses = Responses(_store_of(config), InFlight())
         raw: dict[str, ASGIApp] = {
             openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask),
+            openapi.COMPLETIONS_PATH: AnswerEndpoint(answering, completions.ask),
             openapi.RESPONSES_PATH: ResponsesEndpoint(
                 answering, responses.store, responses.in_flight
             ),
+            **legacy.endpoints(config.legacy_models, answering),
         }
         if SERVICE in model_services:
             raw[openapi.RUNS_PATH] = runs

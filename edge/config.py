@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from chassis.config import Section
 
 TierName = Literal["background", "free", "sub", "paid"]
+LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
 
 _Seconds = Annotated[float, Field(gt=0, strict=False)]
 
@@ -58,6 +59,8 @@ class EdgeConfig(Section):
     """What they take in memory, all together."""
     stored_response_ttl_s: _Seconds = 86_400.0
     """A response that nobody asked for within this time is kept no longer."""
+    legacy_models: dict[LegacyRoute, str] = Field(default_factory=dict)
+    """Model of each legacy text route, for requests that name none; without, there is no route."""
     access_log: bool = True
     """One line a request."""
 

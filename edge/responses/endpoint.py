@@ -96,6 +96,7 @@ def _asked(body: ResponsesBody, understood: Understood, run: Run) -> Asked:
         events=lambda served: _Events(run.writer, served),
         whole=lambda served: _Body(run.writer, served),
         through=run.until_stopped,
+        prompt="input",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from chassis.errors import Fault, Reason
+from chassis.errors import Fault
 from edge import speech
 from edge.speech import PARAM, ErrorDetail, ErrorEnvelope, Speech
 
@@ -24,8 +24,6 @@ _decode = msgspec.json.Decoder(ErrorEnvelope).decode
 
 def _renamed(fault: Fault) -> Fault:
     param = fault.metadata.get(PARAM, "")
-    if not param and fault.reason is Reason.CONTEXT_LENGTH_EXCEEDED:
-        param = "messages"
     for theirs, ours in _FIELDS.items():
         if param == theirs or param.startswith((f"{theirs}.", f"{theirs}[")):
             told = {**fault.metadata, PARAM: ours + param.removeprefix(theirs)}

@@ -290,7 +290,6 @@ def test_a_fault_names_fields_as_this_dialect_has_them() -> None:
     }.items():
         fault = Fault(Reason.INVALID_REQUEST, "No.", metadata={"param": theirs})
         assert detail(fault).param == ours
-    assert detail(Fault(Reason.CONTEXT_LENGTH_EXCEEDED, "Long.")).param == "input"
 
 
 def test_a_cancelled_response_ends_with_an_error_alone() -> None:

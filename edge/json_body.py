@@ -38,6 +38,8 @@ def decode_part(decoder: msgspec.json.Decoder[T], part: msgspec.Raw, at: str) ->
         return decoder.decode(part)
     except msgspec.ValidationError as error:
         raise _misfit(str(error), at) from None
+    except RecursionError:  # the stack may be deeper now than where the whole was read
+        raise bad_field(at, f"`{at}` is nested too deeply.") from None
 
 
 def _misfit(said: str, at: str = "") -> Fault:

@@ -189,6 +189,23 @@ def test_a_refusal_names_the_field(fields: dict[str, Any], param: str, said: str
     assert said in fault.message
 
 
+@pytest.mark.parametrize("depth", [10, 900, 980, 1000, 10_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"model":"m","input":[{"role":"user","content":%s}]}',
+        '{"model":"m","input":[%s]}',
+        '{"model":"m","input":"x","tools":[{"type":"function","name":%s}]}',
+        '{"model":"m","input":"x","background":%s}',
+    ],
+)
+def test_deep_bodies_are_refused_however_deep(body: str, depth: int) -> None:
+    raw = (body % ("[" * depth + "]" * depth)).encode()
+    with pytest.raises(Fault) as caught:
+        understand(json_body.decode(decoder, raw), (), str)
+    assert caught.value.reason is Reason.INVALID_REQUEST
+
+
 @pytest.mark.parametrize(
     ("part", "said"),
     [

@@ -35,6 +35,8 @@ class Reason(StrEnum):
     HEADERS_TOO_LARGE = "headers_too_large"
     LOCAL_ONLY = "local_only"
     MODEL_NOT_FOUND = "model_not_found"
+    RESPONSE_NOT_FOUND = "response_not_found"
+    PREVIOUS_RESPONSE_NOT_FOUND = "previous_response_not_found"
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     DEVICE_NOT_FOUND = "device_not_found"
@@ -104,6 +106,10 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
             _C.PERMISSION_DENIED, 403, "invalid_request_error", "local_only", "permission_error"
         ),
         Reason.MODEL_NOT_FOUND: _caller(404, _C.NOT_FOUND, "model_not_found"),
+        Reason.RESPONSE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "response_not_found"),
+        Reason.PREVIOUS_RESPONSE_NOT_FOUND: _caller(
+            400, _C.FAILED_PRECONDITION, "previous_response_not_found"
+        ),
         Reason.ROUTE_NOT_FOUND: _caller(404, _C.UNIMPLEMENTED, "route_not_found"),
         Reason.METHOD_NOT_ALLOWED: _caller(405, _C.UNIMPLEMENTED, "method_not_allowed"),
         Reason.DEVICE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "device_not_found"),

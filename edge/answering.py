@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +25,7 @@ from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
 from edge.measure import Measure, check_answers
 from edge.roster import Roster
+from edge.speech import PARAM
 from edge.sse import Note, Patience, Source, stream_events
 
 if TYPE_CHECKING:
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
 
     GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
 
-_PARSED_AT_ONCE_BYTES = 256 * 1024
+_READ_AT_ONCE_BYTES = 256 * 1024
 
+T = TypeVar("T")
 Generated = Queued | Loading | llm_pb2.GenerateResponse
+Messages = AsyncGenerator[Generated, None]
 
 
 @dataclass(slots=True)
@@ -71,6 +74,10 @@ class BodyWriter(Protocol):
         """The body, once every choice has finished."""
 
 
+def _untouched(messages: Messages) -> Messages:
+    return messages
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request, understood. Just one of the writers is made, when the first message is there."""
@@ -81,6 +88,17 @@ class Asked:
     stream: bool
     events: Callable[[Served], EventWriter]
     whole: Callable[[Served], BodyWriter]
+    through: Callable[[Messages], Messages] = _untouched
+    """What its messages pass on their way to the writer, for a dialect that may end them."""
+    prompt: str = "messages"
+    """The field that holds what is to be answered, for the refusal of one that is too long."""
+    otherwise: str = ""
+    """The model to take when there is none of that name; empty: there must be one."""
+
+
+def unstreamed(_served: Served) -> NoReturn:
+    """`Asked.events` of a dialect whose parser refuses streams: it is never called."""
+    raise AssertionError("a stream that was refused is answered")
 
 
 Parse = Callable[[bytes], Asked]
@@ -101,55 +119,31 @@ class Answering:
         """Everything that happens to a request, to its engine's last message. Raises Fault."""
         generate = asked.generate
         generate.tier = guest.tier
-        ask = Ask(asked.model, guest.tier, generate.max_tokens, key=guest.key)
         behind = await self.roster.behind(asked.model)
+        if not behind and asked.otherwise:
+            asked = replace(asked, model=asked.otherwise, otherwise="")
+            behind = await self.roster.behind(asked.model)
         check_answers(behind)
-        tokens = await self.measure.prompt_tokens(behind, generate)
-        return self._run(replace(ask, prompt_tokens=tokens), asked, served)
-
-    async def _run(self, ask: Ask, asked: Asked, served: Served) -> "Messages":
-        left = max(1, asked.generate.choices)
         try:
-            start = _generating(asked.generate, served)
-            async with aclosing(self.admission.run(ask, start)) as events:
-                async for event in events:
-                    if isinstance(event, llm_pb2.GenerateResponse) and event.HasField("finish"):
-                        left -= 1
-                    yield event
+            tokens = await self.measure.prompt_tokens(behind, generate)
         except Fault as fault:
-            if fault.reason is Reason.MODEL_NOT_FOUND:
-                raise errors.model_not_found(asked.model) from None
-            raise
-        if left > 0:
-            raise engine_crashed()
+            raise _for_caller(fault, asked) from None
+        ask = Ask(asked.model, guest.tier, generate.max_tokens, tokens, key=guest.key)
+        return self._run(ask, asked, served)
 
-
-Messages = AsyncGenerator[Generated, None]
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerEndpoint:
-    """The ASGI application of one route."""
-
-    answering: Answering
-    parse: Parse
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. Raises Fault before the first byte."""
-        request = Request(scope, receive)
-        with self.answering.entrance.enter(request) as guest:
-            asked = await parsed(self.parse, await guest.room.read(request))
-            served = Served(asked.model, int(time.time()))
-            if asked.stream:
-                source = self._as_sse(asked, served, guest)
-                await stream_events(source, self.answering.patience, receive, send)
-                return
-            body = await while_connected(receive, self._as_body(asked, served, guest))
-            await Response(body, media_type="application/json")(scope, receive, send)
+    async def answer(self, asked: Asked, guest: Guest, request: Request, send: Send) -> None:
+        """Answer `request`, whose body has been read. Raises Fault before the first byte."""
+        served = Served(asked.model, int(time.time()))
+        if asked.stream:
+            source = self._as_sse(asked, served, guest)
+            await stream_events(source, self.patience, request.receive, send)
+            return
+        body = await while_connected(request.receive, self._as_body(asked, served, guest))
+        await Response(body, media_type="application/json")(request.scope, request.receive, send)
 
     async def _as_sse(self, asked: Asked, served: Served, guest: Guest) -> Source:
         writer: EventWriter | None = None
-        async with aclosing(await self.answering.events(asked, served, guest)) as events:
+        async with aclosing(asked.through(await self.events(asked, served, guest))) as events:
             async for event in events:
                 if isinstance(event, llm_pb2.GenerateResponse):
                     if event.HasField("prefill"):
@@ -163,7 +157,7 @@ class AnswerEndpoint:
 
     async def _as_body(self, asked: Asked, served: Served, guest: Guest) -> bytes:
         writer: BodyWriter | None = None
-        async with aclosing(await self.answering.events(asked, served, guest)) as events:
+        async with aclosing(asked.through(await self.events(asked, served, guest))) as events:
             async for event in events:
                 if isinstance(event, llm_pb2.GenerateResponse):
                     writer = writer or asked.whole(served)
@@ -171,12 +165,42 @@ class AnswerEndpoint:
         assert writer is not None  # noqa: S101 - without a finish there has been a Fault
         return writer.body()
 
+    async def _run(self, ask: Ask, asked: Asked, served: Served) -> "Messages":
+        left = max(1, asked.generate.choices)
+        try:
+            start = _generating(asked.generate, served)
+            async with aclosing(self.admission.run(ask, start)) as events:
+                async for event in events:
+                    if isinstance(event, llm_pb2.GenerateResponse) and event.HasField("finish"):
+                        left -= 1
+                    yield event
+        except Fault as fault:
+            raise _for_caller(fault, asked) from None
+        if left > 0:
+            raise engine_crashed()
 
-async def parsed(parse: Parse, body: bytes) -> Asked:
-    """Raises Fault. A large body takes too long for the loop, which serves everybody else."""
-    if len(body) <= _PARSED_AT_ONCE_BYTES:
-        return parse(body)
-    return await asyncio.to_thread(parse, body)
+
+@dataclass(frozen=True, slots=True)
+class AnswerEndpoint:
+    """The ASGI application of one route."""
+
+    answering: Answering
+    parse: Parse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises Fault before the first byte."""
+        request = Request(scope, receive)
+        with self.answering.entrance.enter(request) as guest:
+            raw = await guest.room.read(request)
+            asked = await in_passing(len(raw), lambda: self.parse(raw))
+            await self.answering.answer(asked, guest, request, send)
+
+
+async def in_passing(size_bytes: int, work: Callable[[], T]) -> T:
+    """`work`, elsewhere if what it reads takes too long for the loop, which serves everybody."""
+    if size_bytes <= _READ_AT_ONCE_BYTES:
+        return work()
+    return await asyncio.to_thread(work)
 
 
 def _generating(
@@ -188,6 +212,16 @@ def _generating(
         return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
     return start
+
+
+def _for_caller(fault: Fault, asked: Asked) -> Fault:
+    """The fault in the words of the request."""
+    if fault.reason is Reason.MODEL_NOT_FOUND:
+        return errors.model_not_found(asked.model)
+    if fault.reason is Reason.CONTEXT_LENGTH_EXCEEDED and PARAM not in fault.metadata:
+        told = {**fault.metadata, PARAM: asked.prompt}
+        return Fault(fault.reason, fault.message, metadata=told)
+    return fault
 
 
 def _note(event: Queued | Loading) -> Note:

@@ -1,5 +1,6 @@
 """The routes of the edge and what they are wired to."""
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -24,7 +25,7 @@ from cohabit.broker.v1 import broker_pb2_grpc
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import chat, embeddings, errors, openapi, rerank, tokenize
+from edge import chat, completions, embeddings, errors, legacy, openapi, rerank, tokenize
 from edge.access import Access
 from edge.admin import AdminRoutes
 from edge.admin_calls import AdminCalls, services_of
@@ -37,6 +38,10 @@ from edge.entrance import Door, Entrance
 from edge.house import House
 from edge.house_views import HouseStatus
 from edge.measure import Measure
+from edge.responses.endpoint import ResponsesEndpoint
+from edge.responses.in_flight import InFlight
+from edge.responses.routes import Responses, add_responses
+from edge.responses.store import ResponseStore
 from edge.roster import Roster
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
@@ -81,7 +86,15 @@ async def open_app(
             patience=Patience(config.keepalive_s, config.write_stall_s),
         )
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
-        raw: dict[str, ASGIApp] = {openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask)}
+        responses = Responses(_store_of(config), InFlight())
+        raw: dict[str, ASGIApp] = {
+            openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask),
+            openapi.COMPLETIONS_PATH: AnswerEndpoint(answering, completions.ask),
+            openapi.RESPONSES_PATH: ResponsesEndpoint(
+                answering, responses.store, responses.in_flight
+            ),
+            **legacy.endpoints(config.legacy_models, answering),
+        }
         if SERVICE in model_services:
             raw[openapi.RUNS_PATH] = runs
         house = House(catalog, broker, tuple(model_services), _VERSION)
@@ -96,7 +109,7 @@ async def open_app(
         tokens = partial(TokensEndpoint, entrance, catalog.listed, model_services, services)
         raw[tokenize.PATH] = tokens(tokenize.tokenize)
         raw[tokenize.BACK_PATH] = tokens(tokenize.detokenize)
-        yield Access(routes(raw, catalog, house, admin), write_log=config.access_log)
+        yield Access(routes(raw, catalog, responses, house, admin), write_log=config.access_log)
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:
@@ -117,8 +130,21 @@ def entrance_of(config: EdgeConfig) -> Entrance:
     )
 
 
+def _store_of(config: EdgeConfig) -> ResponseStore:
+    return ResponseStore(
+        config.stored_responses,
+        config.stored_responses_mib * MIB,
+        config.stored_response_ttl_s,
+        time.monotonic,
+    )
+
+
 def routes(
-    raw: Mapping[str, ASGIApp], catalog: Catalog, house: House, admin: AdminRoutes
+    raw: Mapping[str, ASGIApp],
+    catalog: Catalog,
+    responses: Responses,
+    house: House,
+    admin: AdminRoutes,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
@@ -130,6 +156,7 @@ def routes(
     )
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
+    add_responses(app, responses)
     _add_models(app, catalog)
     _add_probes(app, catalog)
     _add_status(app, house)

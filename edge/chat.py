@@ -4,20 +4,21 @@ import uuid
 
 from edge import chat_request
 from edge.answering import Asked
-from edge.chat_response import Collected, Stream
+from edge.chat_writers import Collected, Stream
 
 
 def ask(body: bytes) -> Asked:
     """`edge.answering.Parse` of this dialect."""
     chat = chat_request.parse(body)
+    parallel = chat.parallel_tool_calls
     return Asked(
         model=chat.model,
         generate=chat.generate,
         stream=chat.stream,
         events=lambda served: Stream(
-            _new_id(), served.created_s, served.model, include_usage=chat.include_usage
+            _new_id(), served, include_usage=chat.include_usage, parallel=parallel
         ),
-        whole=lambda served: Collected(_new_id(), served.created_s, served.model),
+        whole=lambda served: Collected(_new_id(), served, parallel=parallel),
     )
 
 

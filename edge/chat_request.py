@@ -1,61 +1,28 @@
 """OpenAI's chat dialect into llm.v1: what a request means, and a refusal that names the field.
 
-Pure: bytes in, a ChatRequest out. Ranges and types are checked by `chat_body` while parsing.
+Pure: bytes in, a ChatRequest out. Ranges and types are checked by `chat_body` while parsing;
+`chat_messages` reads the turns, `chat_tools` the tools and formats.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
-
-from chassis.errors import Fault, Reason
 from cohabit.llm.v1 import llm_pb2 as pb
 from edge import json_body
-from edge.chat_body import ChatBody, ChatMessage, ContentPart, decoder
+from edge.chat_body import ChatBody, decoder
+from edge.chat_messages import messages_of
+from edge.chat_tools import choice_of, constraint_of, tools_of
 from edge.errors import bad_field
+from edge.openai_request import Inert, answered, includes_usage, is_inert, refuse_unless_inert
 
-MOST_STOP_BYTES = 256
-_MOST_INERT_BYTES = 64
-_MOST_TOKEN_DIGITS = 10
-
-_ROLES = {
-    "system": pb.ROLE_SYSTEM,
-    "developer": pb.ROLE_SYSTEM,
-    "user": pb.ROLE_USER,
-    "assistant": pb.ROLE_ASSISTANT,
-}
-_SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-)
-_MODALITY_OF_PART = {"image_url": "images", "input_audio": "audio", "file": "files"}
-
-# Field → the values that ask for nothing and are therefore let through.
-_INERT: dict[str, tuple[Any, ...]] = {
-    "logprobs": (None, False),
-    "top_logprobs": (None, 0),
+_INERT: Inert = {
     "modalities": (None, ["text"]),
-    "tools": (None, []),
-    "tool_choice": (None, "none", "auto"),
-    "functions": (None, []),
-    "function_call": (None, "none", "auto"),
     "audio": (None,),
     "web_search_options": (None,),
-    "reasoning_effort": (None,),
-    "verbosity": (None,),
+    "moderation": (None,),
+    "verbosity": (None, "medium"),
 }
-_INERT_IN_MESSAGE: dict[str, tuple[Any, ...]] = {
-    "tool_calls": (None, []),
-    "tool_call_id": (None,),
-    "function_call": (None,),
-    "audio": (None,),
-}
+_FORMER: Inert = {"functions": (None, []), "function_call": (None, "none", "auto")}
+_THINKS = {"default": None, "enabled": True, "disabled": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,110 +32,91 @@ class ChatRequest:
     model: str
     stream: bool
     include_usage: bool
+    parallel_tool_calls: bool
+    """Whether more than the first call may be answered."""
     generate: pb.GenerateRequest
 
 
 def parse(body: bytes) -> ChatRequest:
     """The request in `body`. Raises Fault, its `param` the field at fault."""
     chat = json_body.decode(decoder, body)
-    _refuse_unsupported(chat)
-    options = chat.stream_options
-    if options is not None and not chat.stream:
-        raise bad_field("stream_options", "`stream_options` needs `stream: true`; remove it.")
+    _refuse_former(chat)
+    refuse_unless_inert(chat, _INERT)
     return ChatRequest(
         model=chat.model,
         stream=bool(chat.stream),
-        include_usage=options is not None and options.include_usage,
-        generate=pb.GenerateRequest(
-            model=chat.model,
-            conversation=pb.GenerateRequest.Conversation(
-                messages=[_message(m, f"messages[{i}]") for i, m in enumerate(chat.messages)]
-            ),
-            max_tokens=_max_tokens(chat),
-            stop=_stops(chat.stop),
-            sampling=_sampling(chat),
-            ignore_eos=bool(chat.ignore_eos),
-        ),
+        include_usage=includes_usage(chat),
+        parallel_tool_calls=chat.parallel_tool_calls is not False,
+        generate=_generate(chat),
     )
 
 
-def _unsupported(param: str) -> Fault:
-    return bad_field(param, f"`{param}` is not supported yet; remove it from the request.")
+def _generate(chat: ChatBody) -> pb.GenerateRequest:
+    generate = answered(chat)
+    generate.model = chat.model
+    generate.conversation.CopyFrom(_conversation(chat))
+    generate.max_tokens = _max_tokens(chat)
+    generate.thinking = _thinking(chat)
+    generate.logprobs, generate.top_logprobs = _logprobs(chat)
+    if (constraint := constraint_of(chat.response_format)) is not None:
+        generate.output.CopyFrom(constraint)
+    return generate
 
 
-def _refuse_unsupported(chat: ChatBody) -> None:
-    if chat.n not in (None, 1):
-        raise bad_field("n", "`n` must be 1: several answers at once are not supported yet.")
-    if chat.response_format is not None and chat.response_format.type != "text":
+def _refuse_former(chat: ChatBody) -> None:
+    for field, nothing in _FORMER.items():
+        if not is_inert(getattr(chat, field), nothing):
+            successor = "tools" if field == "functions" else "tool_choice"
+            message = f"`{field}` is OpenAI's former way and not supported; send `{successor}`."
+            raise bad_field(field, message)
+
+
+def _conversation(chat: ChatBody) -> pb.GenerateRequest.Conversation:
+    return pb.GenerateRequest.Conversation(
+        messages=messages_of(chat.messages),
+        tools=tools_of(chat.tools),
+        tool_choice=choice_of(chat),
+        continue_last=_continues(chat),
+    )
+
+
+def _continues(chat: ChatBody) -> bool:
+    """Whether the last message is continued. Raises Fault where it cannot be."""
+    continues, last = bool(chat.continue_final_message), chat.messages[-1]
+    if chat.add_generation_prompt is continues:
         raise bad_field(
-            "response_format",
-            f"`response_format` of type `{chat.response_format.type[:64]}` is not supported yet; "
-            "only `text` is.",
+            "add_generation_prompt",
+            "`add_generation_prompt` must be the opposite of `continue_final_message`; remove it.",
         )
-    for field, inert in _INERT.items():
-        if not _is_inert(getattr(chat, field), inert):
-            raise _unsupported(field)
+    if continues and (last.role != "assistant" or not last.content or last.tool_calls):
+        raise bad_field(
+            "continue_final_message",
+            "`continue_final_message` needs a last message of role `assistant`, of text alone.",
+        )
+    return continues
 
 
-def _is_inert(value: Any, inert: tuple[Any, ...]) -> bool:
-    """Whether a field asks for nothing. What is raw is looked into only if it is short."""
-    if isinstance(value, msgspec.Raw):
-        if memoryview(value).nbytes > _MOST_INERT_BYTES:
-            return False
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            return False
-    return value is msgspec.UNSET or value in inert
+def _thinking(chat: ChatBody) -> pb.Thinking.ValueType:
+    """What is wished of thinking, in whichever of the three ways. Raises Fault for a quarrel."""
+    effort, options = chat.reasoning_effort, chat.chat_template_kwargs
+    wishes = {
+        "reasoning_effort": effort not in ("none", "minimal") if effort else None,
+        "chat_template_kwargs": options.enable_thinking if options else None,
+        "thinking": _THINKS[chat.thinking] if chat.thinking else None,
+    }
+    said = {param: wish for param, wish in wishes.items() if wish is not None}
+    if len(set(said.values())) > 1:
+        first, *_, last = said
+        raise bad_field(last, f"`{last}` and `{first}` disagree about thinking; send one of them.")
+    if not said:
+        return pb.THINKING_UNSPECIFIED
+    return pb.THINKING_ENABLED if all(said.values()) else pb.THINKING_DISABLED
 
 
-def _message(message: ChatMessage, at: str) -> pb.Message:
-    role = _ROLES.get(message.role)
-    if role is None:
-        raise _bad_role(message.role, f"{at}.role")
-    for field, inert in _INERT_IN_MESSAGE.items():
-        if not _is_inert(getattr(message, field), inert):
-            raise _unsupported(f"{at}.{field}")
-    result = pb.Message(role=role, name=message.name or "")
-    if message.reasoning_content:
-        if role != pb.ROLE_ASSISTANT:
-            where = f"{at}.reasoning_content"
-            raise bad_field(where, f"`{where}` is for messages of role `assistant`; remove it.")
-        result.reasoning = message.reasoning_content
-    for text in _texts(message, at):
-        result.content.add().text = text
-    return result
-
-
-def _bad_role(role: str, at: str) -> Fault:
-    if role in ("tool", "function"):
-        return bad_field(at, f"Messages of role `{role}` are not supported yet; remove them.")
-    known = ", ".join(_ROLES)
-    return bad_field(at, f"Invalid value for `{at}`: expected one of {known}.")
-
-
-def _texts(message: ChatMessage, at: str) -> list[str]:
-    content = message.content
-    if isinstance(content, str):
-        return [content]
-    if not content:
-        if message.role == "assistant":
-            return []
-        raise bad_field(f"{at}.content", f"`{at}.content` is missing: expected text.")
-    return [_text(part, f"{at}.content[{i}]") for i, part in enumerate(content)]
-
-
-def _text(part: ContentPart, at: str) -> str:
-    if part.type == "refusal":
-        return part.refusal or ""
-    if kind := _MODALITY_OF_PART.get(part.type):
-        message = f"This version reads text only; remove the {kind} from `{at}`."
-        raise bad_field(at, message, Reason.MODALITY_UNSUPPORTED)
-    if part.type != "text":
-        raise bad_field(f"{at}.type", f"Invalid value for `{at}.type`: expected `text`.")
-    if part.text is None:
-        raise bad_field(f"{at}.text", f"`{at}.text` is missing: expected text.")
-    return part.text
+def _logprobs(chat: ChatBody) -> tuple[bool, int]:
+    if chat.top_logprobs and not chat.logprobs:
+        raise bad_field("top_logprobs", "`top_logprobs` needs `logprobs: true`.")
+    return bool(chat.logprobs), chat.top_logprobs or 0
 
 
 def _max_tokens(chat: ChatBody) -> int:
@@ -179,28 +127,3 @@ def _max_tokens(chat: ChatBody) -> int:
             "`max_tokens` and `max_completion_tokens` disagree; send `max_completion_tokens` only.",
         )
     return new or old or 0
-
-
-def _stops(stop: str | list[str] | None) -> list[str]:
-    stops = [stop] if isinstance(stop, str) else stop or []
-    for text in stops:
-        if not text or len(text.encode()) > MOST_STOP_BYTES:
-            raise bad_field(
-                "stop", f"Each string in `stop` must have 1 to {MOST_STOP_BYTES} bytes in UTF-8."
-            )
-    return stops
-
-
-def _sampling(chat: ChatBody) -> pb.Sampling:
-    sampling = pb.Sampling()
-    for field in _SAMPLING:
-        if (value := getattr(chat, field)) is not None:
-            setattr(sampling, field, value)
-    if chat.seed is not None:
-        sampling.seed = chat.seed % 2**64
-    for token, bias in (chat.logit_bias or {}).items():
-        known = token.isdecimal() and len(token) <= _MOST_TOKEN_DIGITS and int(token) < 2**31
-        if not known:
-            raise bad_field("logit_bias", 'Keys of `logit_bias` must be token ids, e.g. "50256".')
-        sampling.logit_bias[int(token)] = bias
-    return sampling

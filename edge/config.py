@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from chassis.config import Section
 
 TierName = Literal["background", "free", "sub", "paid"]
+LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
 
 _Seconds = Annotated[float, Field(gt=0, strict=False)]
 
@@ -54,6 +55,14 @@ class EdgeConfig(Section):
     """Connections kept to engines that serve nothing at the moment."""
     default_embedding_model: Annotated[str, Field(min_length=1)] | None = None
     """What /api/v1/feature-extraction asks when the request names no model; none: no such route."""
+    stored_responses: int = Field(1024, ge=1)
+    """Responses kept for `previous_response_id`; the least recently used go first."""
+    stored_responses_mib: int = Field(64, ge=1)
+    """What they take in memory, all together."""
+    stored_response_ttl_s: _Seconds = 86_400.0
+    """A response that nobody asked for within this time is kept no longer."""
+    legacy_models: dict[LegacyRoute, str] = Field(default_factory=dict)
+    """Model of each legacy text route, for requests that name none; without, there is no route."""
     access_log: bool = True
     """One line a request."""
 

@@ -32,10 +32,20 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise bad_field(None, "The request body is nested too deeply.") from None
 
 
-def _misfit(said: str) -> Fault:
+def decode_part(decoder: msgspec.json.Decoder[T], part: msgspec.Raw, at: str) -> T:
+    """A part of a body that was left raw, at `at`, as the decoder's type. Raises Fault."""
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error), at) from None
+    except RecursionError:  # the stack may be deeper now than where the whole was read
+        raise bad_field(at, f"`{at}` is nested too deeply.") from None
+
+
+def _misfit(said: str, at: str = "") -> Fault:
     match = _PLACE.match(said)
     what, path = (match["what"], match["path"] or "") if match else (said, "")
-    path = path.lstrip(".")
+    path = (at + path).lstrip(".")
     if unknown := _UNKNOWN.search(what):
         name = unknown["name"][:_MOST_QUOTED_CHARS]
         param = f"{path}.{name}" if path else name

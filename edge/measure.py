@@ -1,4 +1,4 @@
-"""What the scheduler has to know of a chat before it can choose: the length of its prompt.
+"""What the scheduler has to know of a request before it can choose: the length of its prompt.
 
 Only where there is a choice: for a family of twins the prompt is counted by the service that hosts
 them, with the vocabulary that they share. For one model the engine counts, once.
@@ -31,18 +31,18 @@ class Measure:
         await self._services.close()
 
     async def prompt_tokens(
-        self, behind: Sequence[models_pb2.Model], chat: llm_pb2.GenerateRequest
+        self, behind: Sequence[models_pb2.Model], asked: llm_pb2.GenerateRequest
     ) -> int:
         """Tokens of the prompt if there are twins to choose from, else 0. Raises Fault."""
         if len(behind) < 2:
             return 0
+        if asked.HasField("prompt_token_ids"):
+            return len(asked.prompt_token_ids.ids)
         widest = max(behind, key=lambda model: model.capabilities.context_tokens)
         address = self._addresses.get(widest.service)
         if address is None:
             return 0
-        question = llm_pb2.CountTokensRequest(
-            model=widest.key, conversation=chat.conversation, thinking=chat.thinking
-        )
+        question = _question(widest.key, asked)
         async with self._services.to(address) as service:
             try:
                 answer = await service.CountTokens(
@@ -53,11 +53,20 @@ class Measure:
         return answer.tokens
 
 
+def _question(model: str, asked: llm_pb2.GenerateRequest) -> llm_pb2.CountTokensRequest:
+    if asked.HasField("conversation"):
+        return llm_pb2.CountTokensRequest(
+            model=model, conversation=asked.conversation, thinking=asked.thinking
+        )
+    # What fills a gap reads the text behind it as well.
+    return llm_pb2.CountTokensRequest(model=model, prompt=asked.prompt + asked.suffix)
+
+
 def check_answers(behind: Sequence[models_pb2.Model]) -> None:
     """Raises Fault when a chat would wake a model that cannot answer it."""
     for model in behind:
         if model.kind not in _LANGUAGE:
             kind = models_pb2.ModelKind.Name(model.kind).removeprefix("MODEL_KIND_").lower()
             raise bad_field(
-                "model", f"The model `{model.key}` is of kind {kind} and does not chat."
+                "model", f"The model `{model.key}` is of kind {kind} and writes no text."
             )

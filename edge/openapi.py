@@ -10,10 +10,23 @@ from edge import embeddings, fairness, house_views, rerank, tier, tokenize
 from edge.catalog import Health, ModelList, ModelObject
 from edge.chat_body import ChatBody
 from edge.chat_response import ChatCompletion, ChatCompletionChunk
+from edge.completions_body import Completion, CompletionBody, EngineBody
+from edge.config import LegacyRoute
+from edge.legacy import PATHS
+from edge.legacy_body import GenerateBody, Generated, SummarizationBody, Summary
+from edge.responses.body import INPUT_ITEMS, ResponsesBody, ResponseTool
+from edge.responses.objects import (
+    ResponseDeleted,
+    ResponseEvent,
+    ResponseItemList,
+    ResponseObject,
+)
 from edge.simulated import RunAnswer, RunBody
 from edge.speech import ErrorEnvelope
 
 CHAT_PATH = "/v1/chat/completions"
+RESPONSES_PATH = "/v1/responses"
+COMPLETIONS_PATH = "/v1/completions"
 RUNS_PATH = "/v1/simulated/runs"
 DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI.
 
@@ -25,6 +38,8 @@ is not supported is refused by name.
 """
 _TAGS = [
     {"name": "chat", "description": "Conversations, in OpenAI's dialect."},
+    {"name": "responses", "description": "The same in OpenAI's newer dialect, kept for a while."},
+    {"name": "completions", "description": "Bare prompts, in OpenAI's dialect."},
     {"name": "vectors", "description": "Embeddings, and documents ranked by relevance."},
     {"name": "tokens", "description": "Texts as models read them."},
     {"name": "models", "description": "What can be asked for."},
@@ -47,19 +62,27 @@ _SIMULATED_TAG = {
     "name": "simulated",
     "description": "Pretended work on models that are not there, with real waiting for a turn.",
 }
+_LEGACY_TAG = {
+    "name": "legacy",
+    "description": "Text routes of former APIs; any name that is no model's is the route's own.",
+}
 _TYPES: tuple[type, ...] = (
     *house_views.TYPES,
-    *(ChatBody, ChatCompletion, ChatCompletionChunk, ModelList, ModelObject, Health, Welcome),
+    *(ChatBody, ChatCompletion, ChatCompletionChunk, CompletionBody, Completion),
+    *(ResponsesBody, *INPUT_ITEMS, ResponseTool, ResponseObject, ResponseEvent),
+    *(ResponseDeleted, ResponseItemList, ModelList, ModelObject, Health, Welcome),
     *(embeddings.EmbeddingBody, embeddings.EmbeddingList, rerank.RerankBody, rerank.RerankAnswer),
     *(tokenize.TokenizeBody, tokenize.TokenizeAnswer),
     *(tokenize.DetokenizeBody, tokenize.DetokenizeAnswer),
 )
 _RUN_TYPES = (RunBody, RunAnswer)
+_LEGACY_TYPES = (GenerateBody, Generated, SummarizationBody, Summary, EngineBody, Completion)
+_LEGACY_PATHS = frozenset(PATHS.values())
 _REF = "#/components/schemas/{name}"
 _FAILURES = {
     "400": "The request is wrong; `param` names the field.",
     "403": "The route is for the machine itself.",
-    "404": "There is no such model.",
+    "404": "There is no such model, or nothing of that name.",
     "409": "The model is busy.",
     "413": "The body is too large.",
     "429": "The queue is full; `retry-after` says when to try again.",
@@ -93,16 +116,33 @@ def takes(kind: type, *, required: bool = True) -> dict[str, Any]:
 
 def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
     """The groups of routes, in the page's order."""
-    return [*_TAGS[:1], _SIMULATED_TAG, *_TAGS[1:]] if RUNS_PATH in raw_paths else _TAGS
+    told = list(_TAGS)
+    if RUNS_PATH in raw_paths:
+        told.insert(1, _SIMULATED_TAG)
+    if not _LEGACY_PATHS.isdisjoint(raw_paths):
+        told.append(_LEGACY_TAG)
+    return told
 
 
 def complete(document: dict[str, Any], raw_paths: Collection[str]) -> dict[str, Any]:
     """Add the bodies' schemas and the routes that FastAPI does not know of."""
-    types = (*_TYPES, *(_RUN_TYPES if RUNS_PATH in raw_paths else ()), ErrorEnvelope)
-    types += (embeddings.FeatureBody,) if embeddings.FEATURES_PATH in raw_paths else ()
+    types = dict.fromkeys((*_TYPES, ErrorEnvelope))
+    if RUNS_PATH in raw_paths:
+        types |= dict.fromkeys(_RUN_TYPES)
+    if not _LEGACY_PATHS.isdisjoint(raw_paths):
+        types |= dict.fromkeys(_LEGACY_TYPES)
+    if embeddings.FEATURES_PATH in raw_paths:
+        types[embeddings.FeatureBody] = None
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
-    told = {CHAT_PATH: _chat, RUNS_PATH: _runs} | _SINGLE
+    told = {
+        CHAT_PATH: _chat,
+        COMPLETIONS_PATH: _completions,
+        RESPONSES_PATH: _responses,
+        RUNS_PATH: _runs,
+        **_SINGLE,
+        **_LEGACY,
+    }
     raw = {path: {"post": told[path]()} for path in raw_paths}
     document["paths"] = {**raw, **document["paths"]}
     _forget_validation(document)
@@ -131,6 +171,71 @@ def _chat() -> dict[str, Any]:
         "operationId": "create_chat_completion",
         **_posted(ChatBody, done),
     }
+
+
+def _responses() -> dict[str, Any]:
+    done = _json(ResponseObject, "The response; with `stream: true`, server-sent events.")
+    done["content"]["text/event-stream"] = {"schema": ref(ResponseEvent)}
+    return {
+        "tags": ["responses"],
+        "summary": "Answer, and keep the answer",
+        "operationId": "create_response",
+        **_posted(ResponsesBody, done),
+    }
+
+
+def _completions() -> dict[str, Any]:
+    return {
+        "tags": ["completions"],
+        "summary": "Complete a prompt",
+        "operationId": "create_completion",
+        **_posted(CompletionBody, _completed()),
+    }
+
+
+def _completed() -> dict[str, Any]:
+    done = _json(Completion, "The answer; with `stream: true`, server-sent events.")
+    done["content"]["text/event-stream"] = {"schema": ref(Completion)}
+    return done
+
+
+def _engine() -> dict[str, Any]:
+    told = _legacy("engines", "Complete a prompt on an engine", EngineBody, _completed())
+    engine = {"type": "string", "minLength": 1}
+    told["parameters"].append({"name": "engine", "in": "path", "required": True, "schema": engine})
+    return told
+
+
+def _generates(route: LegacyRoute, summary: str) -> dict[str, Any]:
+    done = _json(Generated, "The continuations.")
+    media = done["content"]["application/json"]
+    media["schema"] = {"type": "array", "items": media["schema"]}
+    return _legacy(route, summary, GenerateBody, done)
+
+
+def _legacy(route: LegacyRoute, summary: str, body: type, done: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "tags": ["legacy"],
+        "summary": summary,
+        "operationId": f"legacy_{route}",
+        **_posted(body, done),
+    }
+
+
+_LEGACY = {
+    PATHS["generate"]: lambda: _generates("generate", "Continue a text"),
+    PATHS["generate_large"]: lambda: _generates(
+        "generate_large", "Continue a text on the larger model"
+    ),
+    PATHS["autocomplete"]: lambda: _generates("autocomplete", "Continue what is being typed"),
+    PATHS["summarization"]: lambda: _legacy(
+        "summarization",
+        "Summarise a text",
+        SummarizationBody,
+        _json(Summary, "The summary."),
+    ),
+    PATHS["engines"]: _engine,
+}
 
 
 def _runs() -> dict[str, Any]:
@@ -212,11 +317,7 @@ def _posted(kind: type, done: dict[str, Any]) -> dict[str, Any]:
                 "How urgent it is; lowered to what the caller may have.",
                 {"type": "string", "enum": list(tier.TIERS)},
             ),
-            _header(
-                fairness.HEADER,
-                "Whose it is: within a tier, those who ask are served in turn.",
-                {"type": "string", "minLength": 1, "maxLength": fairness.MOST_CHARS},
-            ),
+            key_header(),
         ],
         "requestBody": {
             "required": True,
@@ -224,6 +325,28 @@ def _posted(kind: type, done: dict[str, Any]) -> dict[str, Any]:
         },
         "responses": {"200": done, **failures},
     }
+
+
+def key_header() -> dict[str, Any]:
+    """The header that says whose a request is."""
+    return _header(
+        fairness.HEADER,
+        "Whose it is: within a tier, those who ask are served in turn; what is kept is theirs.",
+        {"type": "string", "minLength": 1, "maxLength": fairness.MOST_CHARS},
+    )
+
+
+def paging(most: int) -> list[dict[str, Any]]:
+    """The fields of a query for one page of a list of at most `most`."""
+    schemas: dict[str, dict[str, Any]] = {
+        "limit": {"type": "integer", "minimum": 1, "maximum": most},
+        "order": {"type": "string", "enum": ["asc", "desc"]},
+        "after": {"type": "string"},
+    }
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in schemas.items()
+    ]
 
 
 def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -255,8 +255,11 @@ async def test_the_document_tells_the_truth_of_every_route(house: House) -> None
     assert document["info"]["description"]
     told = {
         path: {status: sorted(answer["content"]) for status, answer in said["responses"].items()}
-        for path, ((_, said),) in ((p, o.items()) for p, o in document["paths"].items())
-        if "post" not in document["paths"][path]  # routes to models, which have many more
+        for path, methods in document["paths"].items()
+        for said in methods.values()
+        # Not the routes to models, which may answer in many more ways.
+        if "post" not in methods or path.startswith("/v1/admin")
+        and not path.startswith("/v1/responses")
     }
     json_only = ["application/json"]
     statuses = ("200", "400", "403", "404", "409", "413", "501", "503")

@@ -56,6 +56,12 @@ def test_everything_that_is_understood() -> None:
         typical_p=0.75,
         repetition_penalty=1.5,
         ignore_eos=True,
+        n=16,
+        logprobs=True,
+        top_logprobs=20,
+        max_sentences=3,
+        min_probability=0.5,
+        continue_final_message=False,
     )
     assert chat.stream
     assert chat.include_usage
@@ -75,6 +81,9 @@ def test_everything_that_is_understood() -> None:
     assert chat.generate.sampling.HasField("temperature")
     assert list(chat.generate.stop) == ["a", "b"]
     assert (chat.generate.max_tokens, chat.generate.ignore_eos) == (9, True)
+    assert (chat.generate.choices, chat.generate.max_sentences) == (16, 3)
+    assert (chat.generate.logprobs, chat.generate.top_logprobs) == (True, 20)
+    assert chat.generate.min_probability == 0.5
 
 
 def test_roles_and_parts() -> None:
@@ -120,9 +129,11 @@ def test_a_single_stop() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"n": 1},
         {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto"},
-        {"parallel_tool_calls": False, "prediction": {"type": "content"}},
+        {"parallel_tool_calls": True, "prediction": {"type": "content"}},
+        {"max_sentences": 0, "min_probability": 0, "add_generation_prompt": True},
+        {"thinking": "default", "chat_template_kwargs": {}, "verbosity": "medium"},
+        {"moderation": None, "prompt_cache_options": {"a": 1}},
         {"prompt_cache_key": "k", "safety_identifier": "s"},
         {"tools": [], "tool_choice": "none", "functions": None},
         {"response_format": {"type": "text"}},
@@ -155,8 +166,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": 2**31}, "max_tokens"),
     ({"max_completion_tokens": 0}, "max_completion_tokens"),
     ({"max_tokens": 1, "max_completion_tokens": 2}, "max_tokens"),
-    ({"n": 2}, "n"),
+    ({"n": 17}, "n"),
     ({"n": 0}, "n"),
+    ({"max_sentences": -1}, "max_sentences"),
+    ({"min_probability": 1.1}, "min_probability"),
     ({"stop": ["x"] * 65}, "stop"),
     ({"stop": ""}, "stop"),
     ({"stop": "é" * 129}, "stop"),
@@ -180,7 +193,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"messages": [{"content": "x"}]}, "messages[0].role"),
     ({"messages": [USER, {"role": "god", "content": "x"}]}, "messages[1].role"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
     (
         {"messages": [{"role": "user", "content": "x", "reasoning_content": "Hm."}]},
         "messages[0].reasoning_content",
@@ -197,21 +210,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"messages": [{"role": "user", "content": [{"type": "smell"}]}]},
         "messages[0].content[0].type",
     ),
-    (
-        {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]},
-        "messages[0].tool_calls",
-    ),
-    ({"tools": [{"type": "function"}]}, "tools"),
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-    ({"tools": [], "tool_choice": "required"}, "tool_choice"),
-    ({"tools": [[]] * 1000}, "tools"),
     ({"functions": [{}]}, "functions"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"logprobs": True}, "logprobs"),
+    ({"function_call": {"name": "f"}}, "function_call"),
+    (
+        {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
+        "messages[0].function_call",
+    ),
     ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"modalities": ["audio"]}, "modalities"),
-    ({"reasoning_effort": "high"}, "reasoning_effort"),
+    ({"verbosity": "low"}, "verbosity"),
+    ({"moderation": {"model": "x"}}, "moderation"),
+    ({"web_search_options": {}}, "web_search_options"),
     ({"best_of": 3}, "best_of"),
 ]
 

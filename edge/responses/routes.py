@@ -1,0 +1,117 @@
+"""What can be asked about responses that were made: look, list what went in, cancel, delete."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from chassis.errors import Fault, Reason
+from edge import openapi
+from edge.errors import bad_field
+from edge.fairness import key_of
+from edge.responses import listing
+from edge.responses.in_flight import InFlight, Run
+from edge.responses.objects import ListedItem, ResponseDeleted, ResponseItemList, ResponseObject
+from edge.responses.store import Kept, ResponseStore
+
+_STOP_S = 5.0
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """Those that are over, and those that are not. Raises Fault for what is not there."""
+
+    store: ResponseStore
+    in_flight: InFlight
+
+    def body(self, name: str, owner: str) -> bytes:
+        """The response."""
+        found = self._found(name, owner)
+        return found.writer.body() if isinstance(found, Run) else found.body
+
+    def items(self, name: str, owner: str) -> list[ListedItem]:
+        """What went into it."""
+        found = self._found(name, owner)
+        return found.given if isinstance(found, Run) else found.items()
+
+    async def cancel(self, name: str, owner: str) -> bytes:
+        """End its work; the response as it was left."""
+        found = self._found(name, owner)
+        if not isinstance(found, Run) or found.writer.response.status != "in_progress":
+            raise bad_field(None, f"The response `{name}` is over; there is nothing to cancel.")
+        found.stop()
+        with suppress(TimeoutError):  # a client that reads slowly is told later
+            async with asyncio.timeout(_STOP_S):
+                await found.over.wait()
+        return found.writer.body()
+
+    def delete(self, name: str, owner: str) -> None:
+        """Keep it no longer."""
+        if isinstance(self._found(name, owner), Run):
+            raise bad_field(None, f"The response `{name}` is not over yet; cancel it first.")
+        self.store.forget(name, owner)
+
+    def _found(self, name: str, owner: str) -> Run | Kept:
+        found = self.in_flight.find(name, owner) or self.store.find(name, owner)
+        if found is None:
+            message = f"Response with id '{name[:64]}' not found: it was never kept, or no longer."
+            raise Fault(Reason.RESPONSE_NOT_FOUND, message)
+        return found
+
+
+def add_responses(app: FastAPI, responses: Responses) -> None:
+    """The routes beside the one that answers."""
+    own = {"parameters": [openapi.key_header()]}
+
+    @app.get(
+        "/v1/responses/{response_id}",
+        tags=["responses"],
+        summary="Look at a response",
+        responses=openapi.answers(ResponseObject, "The response.", 400, 404),
+        openapi_extra=own,
+    )
+    async def get_response(response_id: str, request: Request) -> Response:
+        if request.query_params.get("stream", "false") != "false":
+            raise bad_field("stream", "`stream` is not supported here; remove it.")
+        return _json(responses.body(response_id, key_of(request.headers)))
+
+    @app.delete(
+        "/v1/responses/{response_id}",
+        tags=["responses"],
+        summary="Keep a response no longer",
+        responses=openapi.answers(ResponseDeleted, "It is gone.", 400, 404),
+        openapi_extra=own,
+    )
+    async def delete_response(response_id: str, request: Request) -> Response:
+        responses.delete(response_id, key_of(request.headers))
+        return _json(_encode(ResponseDeleted(response_id)))
+
+    @app.post(
+        "/v1/responses/{response_id}/cancel",
+        tags=["responses"],
+        summary="End the work on a response",
+        responses=openapi.answers(ResponseObject, "The response as it was left.", 400, 404),
+        openapi_extra=own,
+    )
+    async def cancel_response(response_id: str, request: Request) -> Response:
+        return _json(await responses.cancel(response_id, key_of(request.headers)))
+
+    @app.get(
+        "/v1/responses/{response_id}/input_items",
+        tags=["responses"],
+        summary="List what went into a response",
+        responses=openapi.answers(ResponseItemList, "A page of items.", 400, 404),
+        openapi_extra={"parameters": [*own["parameters"], *openapi.paging(listing.MOST)]},
+    )
+    async def list_input_items(response_id: str, request: Request) -> Response:
+        wish = listing.wish_of(request.query_params)
+        items = responses.items(response_id, key_of(request.headers))
+        return _json(_encode(listing.page(items, wish)))
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from cohabit.llm.v1.llm_pb2_grpc import LanguageModelServiceAsyncStub as Engine
 
     GenerateCall = grpc.aio.UnaryStreamCall[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
+
+T = TypeVar("T")
 
 _PARSED_AT_ONCE_BYTES = 256 * 1024
 
@@ -172,7 +174,7 @@ class AnswerEndpoint:
         return writer.body()
 
 
-async def parsed(parse: Parse, body: bytes) -> Asked:
+async def parsed(parse: Callable[[bytes], T], body: bytes) -> T:
     """Raises Fault. A large body takes too long for the loop, which serves everybody else."""
     if len(body) <= _PARSED_AT_ONCE_BYTES:
         return parse(body)

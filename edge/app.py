@@ -22,9 +22,13 @@ from chassis.place import Waits
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import chat, errors, openapi
+from edge import chat, errors, openapi, speech
 from edge.access import Access
 from edge.answering import AnswerEndpoint, Answering
+from edge.anthropic import messages
+from edge.anthropic import models as anthropic_models
+from edge.anthropic.count import CountEndpoint
+from edge.anthropic.words import ANTHROPIC
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.config import EdgeConfig
@@ -67,7 +71,11 @@ async def open_app(
             patience=Patience(config.keepalive_s, config.write_stall_s),
         )
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
-        raw: dict[str, ASGIApp] = {openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask)}
+        raw: dict[str, ASGIApp] = {
+            openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask),
+            openapi.MESSAGES_PATH: AnswerEndpoint(answering, messages.ask),
+            openapi.COUNT_PATH: CountEndpoint(entrance, roster, catalog, measure),
+        }
         if SERVICE in model_services:
             raw[openapi.RUNS_PATH] = runs
         yield Access(routes(raw, catalog), write_log=config.access_log)
@@ -124,19 +132,30 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
         "/v1/models",
         tags=["models"],
         summary="List the models",
-        responses=openapi.answers(ModelList, "Every model that can be asked for.", 503),
+        openapi_extra=openapi.PAGED,
+        responses=openapi.answers(
+            (ModelList, anthropic_models.ModelPage), "Every model that can be asked for.", 400, 503
+        ),
     )
-    async def list_models() -> Response:
-        return _json(await catalog.models())
+    async def list_models(request: Request) -> Response:
+        if speech.current.get() is not ANTHROPIC:
+            return _json(await catalog.models())
+        wish = anthropic_models.page_wish(request.query_params)
+        return _json(anthropic_models.page(await catalog.named(), wish))
 
     @app.get(
         "/v1/models/{name:path}",
         tags=["models"],
         summary="Look at one model",
-        responses=openapi.answers(ModelObject, "The model.", 404, 503),
+        openapi_extra=openapi.SPOKEN,
+        responses=openapi.answers(
+            (ModelObject, anthropic_models.ModelInfo), "The model.", 404, 503
+        ),
     )
     async def get_model(name: str) -> Response:
-        return _json(await catalog.model(name))
+        if speech.current.get() is not ANTHROPIC:
+            return _json(await catalog.model(name))
+        return _json(anthropic_models.info(name, await catalog.behind(name)))
 
 
 def _add_probes(app: FastAPI, catalog: Catalog) -> None:

@@ -16,7 +16,7 @@ from edge.anthropic.body import (
 from edge.errors import bad_field
 from edge.json_body import asks_for_nothing, object_text
 
-_HERE = (None, "custom")
+_HERE = "custom"
 _MODES = {
     ToolChoiceAutoParam: pb.ToolChoice.MODE_AUTO,
     ToolChoiceAnyParam: pb.ToolChoice.MODE_REQUIRED,
@@ -40,7 +40,7 @@ def offer(
     talk.tool_choice.mode = _MODES[type(choice)]
     if isinstance(choice, ToolChoiceToolParam):
         if choice.name not in names:
-            message = f"`tool_choice` names `{choice.name}`, which is not among `tools`."
+            message = f"`tool_choice.name` is `{choice.name}`, which is not among `tools`."
             raise bad_field("tool_choice.name", message)
         talk.tool_choice.name = choice.name
 
@@ -51,9 +51,10 @@ def one_call_only(choice: ToolChoiceParam | None) -> bool:
 
 
 def _tool(tool: ToolParam, at: str) -> pb.Tool:
-    if tool.type not in _HERE:
-        message = f"Tools of type `{tool.type}` do not run here; `{at}` must be of type `custom`."
-        raise bad_field(f"{at}.type", message)
+    if tool.type is not None and tool.type != _HERE:
+        where = f"{at}.type"
+        message = f"`{where}` is `{tool.type[:64]}`: such tools do not run here; use `custom` ones."
+        raise bad_field(where, message)
     if tool.name is None:
         raise bad_field(f"{at}.name", f"`{at}.name` is missing.")
     if isinstance(tool.input_schema, msgspec.UnsetType):

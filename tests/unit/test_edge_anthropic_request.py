@@ -111,6 +111,11 @@ def test_a_conversation_with_tools() -> None:
     assert not talk.continue_last
 
 
+def test_words_before_a_result_stay_before_it() -> None:
+    talk = talk_of(("user", "x"), ("assistant", [CALL]), ("user", [text("a"), RESULT, text("b")]))
+    assert told(talk)[2:] == [("user", "a"), ("tool", "Rain"), ("user", "b")]
+
+
 def test_results_stay_in_their_order() -> None:
     calls = [{**CALL, "id": name} for name in ("b", "a")]
     results = [{**RESULT, "tool_use_id": name} for name in ("a", "b")]

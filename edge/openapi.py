@@ -67,7 +67,7 @@ _RUN_TYPES = (RunBody, RunAnswer)
 _REF = "#/components/schemas/{name}"
 Kinds = type | tuple[type, ...]
 _FAILURES = {
-    "400": "The request is wrong; `param` names the field.",
+    "400": "The request is wrong; the message names the field.",
     "404": "There is no such model.",
     "413": "The body is too large.",
     "429": "The queue is full; `retry-after` says when to try again.",

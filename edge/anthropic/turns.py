@@ -6,8 +6,9 @@ roles that take turns.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from chassis.errors import Fault, Reason
+from chassis.errors import Reason
 from cohabit.llm.v1 import llm_pb2 as pb
 from edge.anthropic.body import (
     BlockParam,
@@ -42,58 +43,78 @@ _HOLDS = {
 _MODALITIES = {ImageBlockParam: "images", DocumentBlockParam: "documents"}
 
 
+@dataclass(slots=True)
+class _Said:
+    """A message in the making. Lists, so that turns of any number are put together in one go."""
+
+    role: "pb.Role.ValueType"
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[pb.ToolCall] = field(default_factory=list)
+    tool_call_id: str = ""
+    name: str = ""
+
+    def add(self, later: "_Said") -> None:
+        """Go on with what was said in the next turn of the same role."""
+        if self.texts and later.texts:
+            self.texts.append(_BETWEEN_TURNS)
+        self.texts += later.texts
+        self.thoughts += later.thoughts
+        self.calls += later.calls
+
+    def message(self) -> pb.Message:
+        """As llm.v1 has it."""
+        return pb.Message(
+            role=self.role,
+            content=[pb.ContentPart(text=text) for text in self.texts],
+            reasoning="".join(self.thoughts),
+            tool_calls=self.calls,
+            tool_call_id=self.tool_call_id,
+            name=self.name,
+        )
+
+
 def conversation_of(
     system: str | Sequence[TextBlockParam] | None, turns: Sequence[MessageParam]
 ) -> pb.GenerateRequest.Conversation:
     """The turns, and whether the last one is to be continued. Raises Fault."""
-    talk = pb.GenerateRequest.Conversation()
-    if system:
-        _add(talk, _message(pb.ROLE_SYSTEM, _texts(system)))
+    told = [_Said(pb.ROLE_SYSTEM, _texts(system))] if system else []
     called: dict[str, str] = {}
     for i, turn in enumerate(turns):
-        for message in _messages(turn, f"messages[{i}]", called):
-            _add(talk, message)
-    last = talk.messages[-1]
-    if last.role == pb.ROLE_ASSISTANT:
-        if last.tool_calls:
-            at = f"messages[{len(turns) - 1}]"
-            raise bad_field(at, f"`{at}` calls tools; send their results in a turn after it.")
-        talk.continue_last = True
-    return talk
+        for said in _told(turn, f"messages[{i}]", called):
+            if told and told[-1].role == said.role != pb.ROLE_TOOL:
+                told[-1].add(said)
+            else:
+                told.append(said)
+    answers_itself = told[-1].role == pb.ROLE_ASSISTANT
+    if answers_itself and told[-1].calls:
+        at = f"messages[{len(turns) - 1}]"
+        raise bad_field(at, f"`{at}` calls tools; send their results in a turn after it.")
+    return pb.GenerateRequest.Conversation(
+        messages=[said.message() for said in told], continue_last=answers_itself
+    )
 
 
-def _add(talk: pb.GenerateRequest.Conversation, message: pb.Message) -> None:
-    last = talk.messages[-1] if talk.messages else None
-    if last is None or last.role != message.role or message.role == pb.ROLE_TOOL:
-        talk.messages.append(message)
-        return
-    if last.content and message.content:
-        last.content.add().text = _BETWEEN_TURNS
-    last.content.extend(message.content)
-    last.tool_calls.extend(message.tool_calls)
-    last.reasoning += message.reasoning
-
-
-def _messages(turn: MessageParam, at: str, called: dict[str, str]) -> Iterator[pb.Message]:
-    role = _ROLES[turn.role]
+def _told(turn: MessageParam, at: str, called: dict[str, str]) -> Iterator[_Said]:
+    said = _Said(_ROLES[turn.role])
     if isinstance(turn.content, str):
-        yield _message(role, [turn.content])
+        said.texts.append(turn.content)
+        yield said
         return
     if not turn.content:
         raise bad_field(f"{at}.content", f"`{at}.content` is empty: expected blocks.")
-    message = pb.Message(role=role)
     for i, block in enumerate(turn.content):
         where = f"{at}.content[{i}]"
         _check_place(block, turn.role, where)
         if isinstance(block, ToolResultBlockParam):
-            if message.content:
-                yield message
-                message = pb.Message(role=role)
+            if said.texts:
+                yield said
+                said = _Said(said.role)
             yield _result(block, where, called)
         else:
-            _take(block, where, message, called)
-    if role != pb.ROLE_USER or message.content:
-        yield message
+            _take(block, where, said, called)
+    if said.role != pb.ROLE_USER or said.texts:
+        yield said
 
 
 def _check_place(block: BlockParam, role: str, at: str) -> None:
@@ -109,28 +130,31 @@ def _refuse_modality(block: BlockParam, at: str) -> None:
         raise bad_field(at, message, Reason.MODALITY_UNSUPPORTED)
 
 
-def _take(block: BlockParam, at: str, message: pb.Message, called: dict[str, str]) -> None:
+def _take(block: BlockParam, at: str, said: _Said, called: dict[str, str]) -> None:
     match block:
         case TextBlockParam():
-            message.content.add().text = block.text
+            said.texts.append(block.text)
         case ThinkingBlockParam():
-            message.reasoning += block.thinking
+            said.thoughts.append(block.thinking)
         case ToolUseBlockParam():
             called[block.id] = block.name
-            message.tool_calls.add(
-                id=block.id,
-                name=block.name,
-                arguments_json=object_text(block.input, f"{at}.input"),
-            )
+            arguments = object_text(block.input, f"{at}.input")
+            said.calls.append(pb.ToolCall(id=block.id, name=block.name, arguments_json=arguments))
 
 
-def _result(block: ToolResultBlockParam, at: str, called: dict[str, str]) -> pb.Message:
+def _result(block: ToolResultBlockParam, at: str, called: dict[str, str]) -> _Said:
     if block.tool_use_id not in called:
-        raise _no_call(f"{at}.tool_use_id")
+        where = f"{at}.tool_use_id"
+        message = f"`{where}` is that of no `tool_use` in a turn before; correct it."
+        raise bad_field(where, message)
     texts = _result_texts(block, at)
-    message = _message(pb.ROLE_TOOL, ["Error: ", *texts] if block.is_error else texts)
-    message.tool_call_id, message.name = block.tool_use_id, called[block.tool_use_id]
-    return message
+    return _Said(
+        pb.ROLE_TOOL,
+        # The contract has no other place for it, and the model has to know.
+        ["Error: ", *texts] if block.is_error else texts,
+        tool_call_id=block.tool_use_id,
+        name=called[block.tool_use_id],
+    )
 
 
 def _result_texts(block: ToolResultBlockParam, at: str) -> list[str]:
@@ -145,13 +169,5 @@ def _result_texts(block: ToolResultBlockParam, at: str) -> list[str]:
     return texts
 
 
-def _no_call(at: str) -> Fault:
-    return bad_field(at, f"`{at}` is that of no `tool_use` in a turn before; correct it.")
-
-
 def _texts(content: str | Sequence[TextBlockParam]) -> list[str]:
     return [content] if isinstance(content, str) else [block.text for block in content]
-
-
-def _message(role: "pb.Role.ValueType", texts: Sequence[str]) -> pb.Message:
-    return pb.Message(role=role, content=[pb.ContentPart(text=text) for text in texts])

@@ -1,6 +1,7 @@
 """Anthropic's bodies into llm.v1, and refusals that name the field."""
 
 import json
+import time
 import tracemalloc
 from itertools import pairwise
 from typing import Any
@@ -337,6 +338,15 @@ def test_what_is_handed_on_is_bounded() -> None:
     tracemalloc.stop()
     assert "larger than" in fault.message
     assert most < len(raw) * 2
+
+
+def test_many_turns_are_put_together_in_one_go() -> None:
+    thought = {"type": "thinking", "thinking": "h" * 500, "signature": ""}
+    turns = [{"role": "assistant", "content": [thought]}] * 16_000
+    began_s = time.process_time()
+    talk = parsed(messages=turns).generate.conversation
+    assert len(talk.messages[0].reasoning) == 500 * 16_000
+    assert time.process_time() - began_s < 5  # growing one string takes a minute
 
 
 def test_counting_takes_a_prompt_alone() -> None:

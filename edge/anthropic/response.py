@@ -35,7 +35,7 @@ class Shown:
     """No tool call but the first."""
 
 
-class OutputTokensDetails(msgspec.Struct):
+class MessageOutputDetails(msgspec.Struct):
     """Of the output: what was thought rather than said."""
 
     thinking_tokens: int
@@ -48,7 +48,7 @@ class MessageUsage(msgspec.Struct):
     output_tokens: int
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
-    output_tokens_details: OutputTokensDetails | None = None
+    output_tokens_details: MessageOutputDetails | None = None
 
 
 class TextBlock(msgspec.Struct, tag_field="type", tag="text"):
@@ -96,7 +96,7 @@ def usage_of(finish: pb.Finish) -> MessageUsage:
         input_tokens=told.prompt_tokens - told.cached_prompt_tokens,
         output_tokens=told.completion_tokens,
         cache_read_input_tokens=told.cached_prompt_tokens,
-        output_tokens_details=OutputTokensDetails(told.reasoning_tokens),
+        output_tokens_details=MessageOutputDetails(told.reasoning_tokens),
     )
 
 

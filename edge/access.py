@@ -14,13 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis import log
 from chassis.errors import Reason
-from edge import errors
+from edge import errors, speech, tongues
 
 REQUEST_ID_HEADER = b"x-request-id"
 _MOST_ID_CHARS = 128
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _CLIENT_GONE = 499
 _OK = "ok"
+_EVENTS = (b"data:", b"event:")
 _PROBES = {"/readyz", "/health", "/metrics", "/status"}
 """Asked every few seconds by whoever watches; their lines would bury the others."""
 
@@ -58,6 +59,7 @@ class Access:
         request = _Request(scope, send)
         log.request_id.set(request.id)
         errors.failure.set(None)
+        speech.current.set(request.speech)
         OPEN.inc()
         try:
             await self._app(scope, receive, request.send)
@@ -80,10 +82,20 @@ class Access:
 class _Request:
     """What is to be told of one request."""
 
-    __slots__ = ("_began", "_bytes", "_done", "_first_event_s", "_scope", "_send", "_status", "id")
+    __slots__ = (
+        "_began",
+        "_bytes",
+        "_done",
+        "_first_event_s",
+        "_scope",
+        "_send",
+        "_status",
+        "id",
+        "speech",
+    )
 
     def __init__(self, scope: Scope, send: Send) -> None:
-        self.id = request_id_of(scope)
+        self.id, self.speech = request_id_of(scope), tongues.speech_of(scope)
         self._scope, self._send = scope, send
         self._began = time.monotonic()
         self._status, self._bytes, self._done = 0, 0, False
@@ -100,15 +112,19 @@ class _Request:
             self._status = message["status"]
             message["headers"] = [
                 *message.get("headers", ()),
-                (REQUEST_ID_HEADER, self.id.encode("ascii")),
+                *((name, self.id.encode("ascii")) for name in self.speech.id_headers),
             ]
         elif message["type"] == "http.response.body":
             body = message.get("body", b"")
             self._bytes += len(body)
             self._done = not message.get("more_body", False)
-            if self._first_event_s is None and body[:5] == b"data:":
+            if self._first_event_s is None and self._tells(body):
                 self._first_event_s = time.monotonic() - self._began
         await self._send(message)
+
+    def _tells(self, body: bytes) -> bool:
+        # An event, and not one that only keeps the stream open.
+        return body.startswith(_EVENTS) and body != self.speech.keepalive("")
 
     def count(self) -> None:
         """Tell Prometheus."""

@@ -7,11 +7,12 @@ import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.responses import Response
 
-from edge import json_body, openapi
+from edge import json_body
 from edge.admin_access import check_local
 from edge.admin_calls import AdminCalls
 from edge.body import Bodies
 from edge.disconnect import while_connected
+from edge.documenting import answers, takes
 from edge.house import House
 from edge.house_views import AdminModel, AdminModelList, GpuMemory, Overrides, SwapBody, UnloadBody
 
@@ -41,7 +42,7 @@ class AdminRoutes:
         @router.get(
             "/models",
             summary="List the configured models with all that is known of them",
-            responses=openapi.answers(AdminModelList, "One row a model.", 403, 503),
+            responses=answers(AdminModelList, "One row a model.", 403, 503),
         )
         async def list_configured_models() -> Response:
             return _json(await self._house.models())
@@ -49,7 +50,7 @@ class AdminRoutes:
         @router.get(
             "/gpu-memory",
             summary="See what the device has, and what each model takes",
-            responses=openapi.answers(GpuMemory, "Memory in MiB.", 403, 503),
+            responses=answers(GpuMemory, "Memory in MiB.", 403, 503),
         )
         async def get_gpu_memory() -> Response:
             return _json(await self._house.memory())
@@ -60,8 +61,8 @@ class AdminRoutes:
             summary="Load a model",
             description="With `overrides`, they replace former ones first. What is loaded "
             "already stays as it is: unload it before.",
-            responses=openapi.answers(AdminModel, "It is loaded.", *_CHANGES),
-            openapi_extra=openapi.takes(Overrides, required=False),
+            responses=answers(AdminModel, "It is loaded.", *_CHANGES),
+            openapi_extra=takes(Overrides, required=False),
         )
         async def load_model(name: str, request: Request) -> Response:
             body = await self._body(request, _overrides, Overrides())
@@ -72,8 +73,8 @@ class AdminRoutes:
         @router.post(
             "/models/{name}/unload",
             summary="Unload a model",
-            responses=openapi.answers(AdminModel, "Its memory is back.", *_CHANGES),
-            openapi_extra=openapi.takes(UnloadBody, required=False),
+            responses=answers(AdminModel, "Its memory is back.", *_CHANGES),
+            openapi_extra=takes(UnloadBody, required=False),
         )
         async def unload_model(name: str, request: Request) -> Response:
             body = await self._body(request, _unload, UnloadBody())
@@ -85,8 +86,8 @@ class AdminRoutes:
             summary="Put another file in place of a model's",
             description="What runs finishes first. When the new file cannot be loaded, the former "
             "one serves again. A caller that leaves gives the swap up.",
-            responses=openapi.answers(AdminModel, "The new file serves.", *_CHANGES),
-            openapi_extra=openapi.takes(SwapBody),
+            responses=answers(AdminModel, "The new file serves.", *_CHANGES),
+            openapi_extra=takes(SwapBody),
         )
         async def swap_model(name: str, request: Request) -> Response:
             body = await self._body(request, _swap, None)

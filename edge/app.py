@@ -25,15 +25,38 @@ from cohabit.broker.v1 import broker_pb2_grpc
 from cohabit.llm.v1 import llm_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2_grpc
-from edge import chat, completions, embeddings, errors, legacy, openapi, rerank, tokenize
+from edge import (
+    chat,
+    completions,
+    embeddings,
+    errors,
+    legacy,
+    openapi,
+    rerank,
+    speech,
+    tokenize,
+)
 from edge.access import Access
 from edge.admin import AdminRoutes
 from edge.admin_calls import AdminCalls, services_of
 from edge.answering import AnswerEndpoint, Answering
+from edge.anthropic import messages
+from edge.anthropic import models as anthropic_models
+from edge.anthropic.count import CountEndpoint
+from edge.anthropic.words import ANTHROPIC
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.config import EdgeConfig
+from edge.described_more import RUNS_PATH
+from edge.described_text import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    COUNT_PATH,
+    MESSAGES_PATH,
+    RESPONSES_PATH,
+)
 from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
+from edge.documenting import PAGED, SPOKEN, answers
 from edge.entrance import Door, Entrance
 from edge.house import House
 from edge.house_views import HouseStatus
@@ -88,15 +111,15 @@ async def open_app(
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
         responses = Responses(_store_of(config), InFlight())
         raw: dict[str, ASGIApp] = {
-            openapi.CHAT_PATH: AnswerEndpoint(answering, chat.ask),
-            openapi.COMPLETIONS_PATH: AnswerEndpoint(answering, completions.ask),
-            openapi.RESPONSES_PATH: ResponsesEndpoint(
-                answering, responses.store, responses.in_flight
-            ),
+            CHAT_PATH: AnswerEndpoint(answering, chat.ask),
+            COMPLETIONS_PATH: AnswerEndpoint(answering, completions.ask),
+            RESPONSES_PATH: ResponsesEndpoint(answering, responses.store, responses.in_flight),
+            MESSAGES_PATH: AnswerEndpoint(answering, messages.ask),
+            COUNT_PATH: CountEndpoint(entrance, roster, catalog, measure),
             **legacy.endpoints(config.legacy_models, answering),
         }
         if SERVICE in model_services:
-            raw[openapi.RUNS_PATH] = runs
+            raw[RUNS_PATH] = runs
         house = House(catalog, broker, tuple(model_services), _VERSION)
         hosts = services_of(model_services)
         stack.push_async_callback(hosts.close)
@@ -190,19 +213,28 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
         "/v1/models",
         tags=["models"],
         summary="List the models",
-        responses=openapi.answers(ModelList, "Every model that can be asked for.", 503),
+        openapi_extra=PAGED,
+        responses=answers(
+            (ModelList, anthropic_models.ModelPage), "Every model that can be asked for.", 400, 503
+        ),
     )
-    async def list_models() -> Response:
-        return _json(await catalog.models())
+    async def list_models(request: Request) -> Response:
+        if speech.current.get() is not ANTHROPIC:
+            return _json(await catalog.models())
+        wish = anthropic_models.page_wish(request.query_params)
+        return _json(anthropic_models.page(await catalog.named(), wish))
 
     @app.get(
         "/v1/models/{name:path}",
         tags=["models"],
         summary="Look at one model",
-        responses=openapi.answers(ModelObject, "The model.", 404, 503),
+        openapi_extra=SPOKEN,
+        responses=answers((ModelObject, anthropic_models.ModelInfo), "The model.", 404, 503),
     )
     async def get_model(name: str) -> Response:
-        return _json(await catalog.model(name))
+        if speech.current.get() is not ANTHROPIC:
+            return _json(await catalog.model(name))
+        return _json(anthropic_models.info(name, await catalog.behind(name)))
 
 
 def _add_probes(app: FastAPI, catalog: Catalog) -> None:
@@ -210,7 +242,7 @@ def _add_probes(app: FastAPI, catalog: Catalog) -> None:
         "/health",
         tags=["probes"],
         summary="Ask whether the edge is alive",
-        responses=openapi.answers(Health, "Alive; `reason` says what is amiss elsewhere."),
+        responses=answers(Health, "Alive; `reason` says what is amiss elsewhere."),
     )
     async def health() -> Response:
         return _json(await catalog.health())
@@ -219,7 +251,7 @@ def _add_probes(app: FastAPI, catalog: Catalog) -> None:
         "/readyz",
         tags=["probes"],
         summary="Ask whether requests are served",
-        responses=openapi.answers(Health, "Requests are served.", 503),
+        responses=answers(Health, "Requests are served.", 503),
     )
     async def readyz() -> Response:
         await catalog.ready()
@@ -241,7 +273,7 @@ def _add_status(app: FastAPI, house: House) -> None:
         "/status",
         tags=["probes"],
         summary="See what this house is, at this moment",
-        responses=openapi.answers(HouseStatus, "Services, device, models and queues."),
+        responses=answers(HouseStatus, "Services, device, models and queues."),
     )
     async def status() -> Response:
         return _json(await house.status())
@@ -254,7 +286,7 @@ def _add_welcome(app: FastAPI) -> None:
         "/",
         tags=["docs"],
         summary="See what this is",
-        responses=openapi.answers(openapi.Welcome, "Where the documentation is."),
+        responses=answers(openapi.Welcome, "Where the documentation is."),
     )
     async def root() -> Response:
         return _json(welcome)
@@ -306,5 +338,5 @@ class _NoRoute:
         return errors.response(Fault(Reason.ROUTE_NOT_FOUND, message))
 
     def _paths(self) -> list[str]:
-        shown = (openapi.CHAT_PATH, *self._app.openapi()["paths"], OPENAPI_PATH, DOCS_PATH)
+        shown = (CHAT_PATH, *self._app.openapi()["paths"], OPENAPI_PATH, DOCS_PATH)
         return list(dict.fromkeys(shown))

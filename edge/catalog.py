@@ -55,8 +55,18 @@ class Catalog:
 
     async def models(self) -> ModelList:
         """Every name that can be asked for: models, and families of twins. Raises Fault."""
-        named = by_name(await self.listed())
+        named = await self.named()
         return ModelList([_as_object(name, named[name]) for name in sorted(named)])
+
+    async def named(self) -> "dict[str, tuple[models_pb2.Model, ...]]":
+        """Every name, and who stands behind it. Raises Fault."""
+        return by_name(await self.listed())
+
+    async def behind(self, name: str) -> "tuple[models_pb2.Model, ...]":
+        """Who stands behind one name. Raises Fault(MODEL_NOT_FOUND)."""
+        if behind := (await self.named()).get(name):
+            return behind
+        raise model_not_found(name)
 
     async def listed(self, within_s: float = _ASK_S) -> "Sequence[models_pb2.Model]":
         """What the scheduler lists. Raises Fault."""
@@ -70,10 +80,7 @@ class Catalog:
 
     async def model(self, name: str) -> ModelObject:
         """One model. Raises Fault(MODEL_NOT_FOUND)."""
-        for model in (await self.models()).data:
-            if model.id == name:
-                return model
-        raise model_not_found(name)
+        return _as_object(name, await self.behind(name))
 
     async def ready(self) -> pb.Status:
         """The scheduler's status. Raises Fault unless it knows what runs and there is a model."""

@@ -5,7 +5,7 @@ msgspec checks types and ranges while it parses; this turns what it says into a 
 """
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$"
 _UNKNOWN = re.compile(r"unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<name>.*)`")
 _MOST_QUOTED_CHARS = 200
+_MOST_INERT_BYTES = 64
+_MOST_OBJECT_BYTES = 1024 * 1024
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -76,3 +78,32 @@ def _first_bad_byte(body: bytes) -> int:
     except UnicodeDecodeError as error:
         return error.start
     return len(body)
+
+
+def asks_for_nothing(value: Any, inert: tuple[Any, ...]) -> bool:
+    """Whether a field is unset or one of `inert`. What is raw is looked into if it is short."""
+    if isinstance(value, msgspec.Raw):
+        if memoryview(value).nbytes > _MOST_INERT_BYTES:
+            return False
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return False
+    return value is msgspec.UNSET or value in inert
+
+
+def object_text(raw: msgspec.Raw, at: str) -> str:
+    """The text of a JSON object that is handed on as it is. Raises Fault.
+
+    The decoder has passed over what is raw: only here is it known to be well-formed.
+    """
+    if memoryview(raw).nbytes > _MOST_OBJECT_BYTES:
+        raise bad_field(
+            at, f"`{at}` is larger than {_MOST_OBJECT_BYTES} bytes; send a smaller one."
+        )
+    try:
+        if isinstance(msgspec.json.decode(raw), dict):
+            return bytes(raw).decode()
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    raise bad_field(at, f"`{at}` must be a JSON object, well-formed and not nested too deeply.")

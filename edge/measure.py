@@ -1,7 +1,7 @@
-"""What the scheduler has to know of a request before it can choose: the length of its prompt.
+"""The length of a prompt: for who asks, and for the scheduler, before it can choose.
 
-Only where there is a choice: for a family of twins the prompt is counted by the service that hosts
-them, with the vocabulary that they share. For one model the engine counts, once.
+The latter only where there is a choice: for a family of twins the prompt is counted by the service
+that hosts them, with the vocabulary that they share. For one model the engine counts, once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ import grpc
 
 from chassis.channel import call_metadata
 from chassis.channels import Channels
+from chassis.errors import Fault, Reason
 from chassis.status import fault_of
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
@@ -38,28 +39,38 @@ class Measure:
             return 0
         if asked.HasField("prompt_token_ids"):
             return len(asked.prompt_token_ids.ids)
-        widest = max(behind, key=lambda model: model.capabilities.context_tokens)
-        address = self._addresses.get(widest.service)
-        if address is None:
+        widest = widest_of(behind)
+        if widest.service not in self._addresses:
             return 0
-        question = _question(widest.key, asked)
+        return await self.tokens(widest, _question(asked))
+
+    async def tokens(self, model: models_pb2.Model, question: llm_pb2.CountTokensRequest) -> int:
+        """The answer of the service that hosts `model`, loaded or not. Raises Fault."""
+        address = self._addresses.get(model.service)
+        if address is None:
+            message = f"The service of the model `{model.key}` is not known to this edge."
+            raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
+        question.model = model.key
         async with self._services.to(address) as service:
             try:
                 answer = await service.CountTokens(
                     question, timeout=_COUNT_S, metadata=call_metadata()
                 )
             except grpc.aio.AioRpcError as error:
-                raise fault_of(error, widest.service) from None
+                raise fault_of(error, model.service) from None
         return answer.tokens
 
 
-def _question(model: str, asked: llm_pb2.GenerateRequest) -> llm_pb2.CountTokensRequest:
+def _question(asked: llm_pb2.GenerateRequest) -> llm_pb2.CountTokensRequest:
     if asked.HasField("conversation"):
-        return llm_pb2.CountTokensRequest(
-            model=model, conversation=asked.conversation, thinking=asked.thinking
-        )
+        return llm_pb2.CountTokensRequest(conversation=asked.conversation, thinking=asked.thinking)
     # What fills a gap reads the text behind it as well.
-    return llm_pb2.CountTokensRequest(model=model, prompt=asked.prompt + asked.suffix)
+    return llm_pb2.CountTokensRequest(prompt=asked.prompt + asked.suffix)
+
+
+def widest_of(behind: Sequence[models_pb2.Model]) -> models_pb2.Model:
+    """The one of the twins that takes the longest prompt."""
+    return max(behind, key=lambda model: model.capabilities.context_tokens)
 
 
 def check_answers(behind: Sequence[models_pb2.Model]) -> None:

@@ -35,6 +35,8 @@ class Speech:
     """The server-sent event that tells of it after the headers."""
     keepalive: Callable[[str], bytes]
     """What keeps a silent stream open; the words, one line, say why it is silent, or nothing."""
+    id_headers: tuple[bytes, ...] = (b"x-request-id",)
+    """The headers that tell the request's id."""
 
 
 class ErrorDetail(msgspec.Struct):

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from chassis.errors import Fault, Reason
-from edge import openapi
+from edge.documenting import answers, key_header, paging
 from edge.errors import bad_field
 from edge.fairness import key_of
 from edge.responses import listing
@@ -65,13 +65,13 @@ class Responses:
 
 def add_responses(app: FastAPI, responses: Responses) -> None:
     """The routes beside the one that answers."""
-    own = {"parameters": [openapi.key_header()]}
+    own = {"parameters": [key_header()]}
 
     @app.get(
         "/v1/responses/{response_id}",
         tags=["responses"],
         summary="Look at a response",
-        responses=openapi.answers(ResponseObject, "The response.", 400, 404),
+        responses=answers(ResponseObject, "The response.", 400, 404),
         openapi_extra=own,
     )
     async def get_response(response_id: str, request: Request) -> Response:
@@ -83,7 +83,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
         "/v1/responses/{response_id}",
         tags=["responses"],
         summary="Keep a response no longer",
-        responses=openapi.answers(ResponseDeleted, "It is gone.", 400, 404),
+        responses=answers(ResponseDeleted, "It is gone.", 400, 404),
         openapi_extra=own,
     )
     async def delete_response(response_id: str, request: Request) -> Response:
@@ -94,7 +94,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
         "/v1/responses/{response_id}/cancel",
         tags=["responses"],
         summary="End the work on a response",
-        responses=openapi.answers(ResponseObject, "The response as it was left.", 400, 404),
+        responses=answers(ResponseObject, "The response as it was left.", 400, 404),
         openapi_extra=own,
     )
     async def cancel_response(response_id: str, request: Request) -> Response:
@@ -104,8 +104,8 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
         "/v1/responses/{response_id}/input_items",
         tags=["responses"],
         summary="List what went into a response",
-        responses=openapi.answers(ResponseItemList, "A page of items.", 400, 404),
-        openapi_extra={"parameters": [*own["parameters"], *openapi.paging(listing.MOST)]},
+        responses=answers(ResponseItemList, "A page of items.", 400, 404),
+        openapi_extra={"parameters": [*own["parameters"], *paging(listing.MOST)]},
     )
     async def list_input_items(response_id: str, request: Request) -> Response:
         wish = listing.wish_of(request.query_params)

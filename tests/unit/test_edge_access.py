@@ -13,7 +13,7 @@ from edge.access import Access
 from edge.sse import Patience, Source, stream_events
 
 DEADLINE_S = 10.0
-SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "headers": []}
+SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
 HEAD = {"type": "http.response.start", "status": 200, "headers": []}
 QUICK = Patience(keepalive_s=0.01, stall_s=0.01)
 

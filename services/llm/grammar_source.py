@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from llguidance import LLMatcher, regex_to_lark
 
-from services.llm.gbnf import lark_of
+from services.llm.gbnf_lark import lark_of
 from services.llm.regex_bounds import weigh
 from services.llm.schema_blame import blamed
 from services.llm.schema_check import Check, Schema, parse

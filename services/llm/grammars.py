@@ -21,16 +21,14 @@ KEPT = 64
 KEPT_BYTES = 4 << 20
 """Of sources; what is compiled from them is some times larger."""
 
-_OWN_RULES = (ConstraintKind.GRAMMAR, ConstraintKind.LARK)
-
 
 def _limits(kind: ConstraintKind, vocabulary_tokens: int) -> LLParserLimits:
-    """What an answer may cost. A mask takes time by its items times those of one row: for grammars
-    of the caller's own, whose rows an ambiguity fills, rows are short; the choice among 400
-    optional properties needs long ones.
+    """What an answer may cost. A mask takes time by its items times those of one row: rows are
+    short for GBNF, where an ambiguity fills them; the choice among 400 optional properties needs
+    long ones.
     """
     return LLParserLimits(
-        max_items_in_row=600 if kind in _OWN_RULES else 2000,
+        max_items_in_row=600 if kind is ConstraintKind.GRAMMAR else 2000,
         initial_lexer_fuel=500_000,
         step_lexer_fuel=100_000,
         step_max_items=max(50_000, vocabulary_tokens),

@@ -136,6 +136,23 @@ def test_a_mistake_is_named_by_its_line(grammar: str, said: str) -> None:
     assert said in refusal(OutputConstraint(ConstraintKind.GRAMMAR, grammar), "grammar")
 
 
+@pytest.mark.parametrize(
+    ("grammar", "one_lexeme"),
+    [
+        ('root ::= a a\na ::= "x"{100}', True),
+        ("root ::= a a\na ::= b{2000}\nb ::= [a-z]", False),
+        ('root ::= "(" root ")" | "x"', False),
+        (
+            "\n".join(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(40))
+            + "\nr40 ::= .\nroot ::= r0",
+            False,
+        ),
+    ],
+)
+def test_what_can_be_written_out_is_one_lexeme(grammar: str, one_lexeme: bool) -> None:
+    assert ("R" in lark_of(grammar)) == one_lexeme
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "grammar",

@@ -234,6 +234,23 @@ def test_hostile_schemas_are_answered_in_time(name: str) -> None:
     assert time.perf_counter() - began < COMPILED_WITHIN_S
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("deep", "is nested deeper than 40 schemas"),
+        ("10,000 values", "`$.enum` is one value more than the 5000"),
+        ("long value", "`$.const` has a string longer than 8192 bytes"),
+        ("millions of positions", "`$.pattern` cannot be matched: it stands for more than 1000"),
+        ("many patterns", "and those before stand for more than 20000 positions"),
+        ("longer string", "`$.minLength` must be a whole number from 0 to 65536"),
+        ("3,000 properties", "`$.properties` has more than 400 that may be left out"),
+        ("fine steps", "`$.multipleOf` is too fine"),
+    ],
+)
+def test_what_is_too_large_is_refused_by_name(name: str, said: str) -> None:
+    assert said in refusal(schema_form(HOSTILE[name]))
+
+
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda parts: (

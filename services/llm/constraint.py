@@ -109,8 +109,8 @@ class Constraint:
         if not self._matcher.is_error():
             return
         if "NoExtension" in self._matcher.get_error():
-            raise self._fault("Nothing can go on with the form that the answer should have")
-        raise self._fault("The form that the answer should have became too complex to follow")
+            raise self._fault("No token of this model can go on with the answer's form")
+        raise self._fault("The answer's form became too complex to follow")
 
     def _fault(self, what: str) -> Fault:
         message = f"{what} (`{self._param}`); simplify it."

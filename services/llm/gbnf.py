@@ -1,12 +1,10 @@
-"""GBNF, the grammar language of llama.cpp, said in the matcher's language (a dialect of Lark).
+"""GBNF, the grammar language of llama.cpp: text → rules.
 
-Every character becomes a lexeme of its own. Longer lexemes would be faster, but a lexeme takes all
-it can, and GBNF knows no such thing: in llama.cpp's own example of arithmetic the blanks at the end
-of a number would swallow the newline that must follow them. One character at a time, the two
-languages accept the same texts.
+`gbnf_lark.py` says them in the matcher's language.
 """
 
 import re
+from dataclasses import dataclass
 from typing import NoReturn
 
 from services.llm.unfit import Unfit
@@ -27,37 +25,77 @@ _ESCAPE = re.compile(r'\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-def lark_of(source: str) -> str:
-    """The grammar in Lark. Raises Unfit, which names the line."""
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One character of a set, as a regular expression."""
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the rule of that name describes."""
+
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One after the other; of none: nothing."""
+
+    parts: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of them."""
+
+    options: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Again and again; `most` None: without a limit."""
+
+    part: "Node"
+    least: int
+    most: int | None
+
+
+Node = Symbol | Use | Sequence | Choice | Repeat
+
+_SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+
+def rules_of(source: str) -> dict[str, Node]:
+    """The rules by name, `root` among them, in order. Raises Unfit, which names the line."""
     if len(source.encode("utf-8", "replace")) > MAX_SOURCE_BYTES:
         raise Unfit(f"The grammar is larger than {MAX_SOURCE_BYTES // 1024} KiB; make it smaller.")
-    return _Reader(source).grammar()
+    return _Reader(source).rules()
 
 
 class _Reader:
-    """Reads rules from left to right and writes each as it goes."""
+    """Reads from left to right."""
 
     def __init__(self, source: str) -> None:
         self._source, self._at, self._depth, self._characters = source, 0, 0, 0
-        self._numbers: dict[str, int] = {}
-        self._defined: set[str] = set()
+        self._rules: dict[str, Node] = {}
         self._used: dict[str, int] = {}
 
-    def grammar(self) -> str:
-        rules = []
+    def rules(self) -> dict[str, Node]:
         self._skip(_BLANK_LINES)
         while self._at < len(self._source):
-            rules.append(self._rule())
+            self._rule()
             self._skip(_BLANK_LINES)
-            if len(rules) > MAX_RULES:
+            if len(self._rules) > MAX_RULES:
                 self._fail(f"has more than {MAX_RULES} rules")
         for name, at in self._used.items():
-            if name not in self._defined:
+            if name not in self._rules:
                 self._at = at
                 self._fail(f"uses the rule `{name}`, which is not there")
-        if "root" not in self._defined:
+        if "root" not in self._rules:
             raise Unfit("The grammar has no rule `root`; an answer begins with that.")
-        return "\n".join([f"start: {self._lark_name('root')}", *rules, ""])
+        return self._rules
 
     def _fail(self, what: str) -> NoReturn:
         line = self._source.count("\n", 0, self._at) + 1
@@ -73,9 +111,6 @@ class _Reader:
         self._at += len(text)
         return True
 
-    def _lark_name(self, name: str) -> str:
-        return f"r{self._numbers.setdefault(name, len(self._numbers))}"
-
     def _name(self) -> str:
         found = _NAME.match(self._source, self._at)
         if not found:
@@ -83,98 +118,97 @@ class _Reader:
         self._at = found.end()
         return found[0]
 
-    def _rule(self) -> str:
+    def _rule(self) -> None:
         name = self._name()
-        if name in self._defined:
+        if name in self._rules:
             self._fail(f"has a second rule `{name}`; join them with |")
-        self._defined.add(name)
         self._skip(_BLANKS)
         if not self._next("::="):
             self._fail(f"lacks ::= after `{name}`")
         self._skip(_BLANK_LINES)
-        body = self._alternatives()
+        self._rules[name] = self._choice()
         if self._source[self._at : self._at + 1] not in {"", "\r", "\n"}:
             self._fail("has something else where a rule, a text or a class is expected")
-        return f"{self._lark_name(name)}: {body}"
 
-    def _alternatives(self) -> str:
+    def _choice(self) -> Node:
         options = [self._sequence()]
         while self._next("|"):
             self._skip(_BLANK_LINES)
             options.append(self._sequence())
-        return " | ".join(options)
+        return options[0] if len(options) == 1 else Choice(tuple(options))
 
-    def _sequence(self) -> str:
-        parts = []
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
         while (part := self._part()) is not None:
             self._blanks()
-            while repeats := self._repeats():
-                part = f"({part}{repeats})"
+            while (counts := self._counts()) is not None:
+                part = Repeat(part, *counts)
                 self._blanks()
             parts.append(part)
-        return " ".join(parts) or '""'
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _blanks(self) -> None:
         self._skip(_BLANK_LINES if self._depth else _BLANKS)
 
-    def _part(self) -> str | None:
+    def _part(self) -> Node | None:
         char = self._source[self._at : self._at + 1]
+        if char in {"<", "!"}:
+            self._fail("names a token, which is not supported; write its text instead")
         if char == '"':
             return self._text()
         if char == "[":
             return self._class()
         if char == "(":
             return self._group()
-        if char in {"<", "!"}:
-            self._fail("names a token, which is not supported; write its text instead")
         if self._next("."):
             return self._symbol("(?s:.)")
         if not _NAME.match(self._source, self._at):
             return None
         at, name = self._at, self._name()
         self._used.setdefault(name, at)
-        return self._lark_name(name)
+        return Use(name)
 
-    def _group(self) -> str:
+    def _group(self) -> Node:
         self._at, self._depth = self._at + 1, self._depth + 1
         if self._depth > MAX_NESTING:
             self._fail(f"is nested deeper than {MAX_NESTING} groups")
         self._skip(_BLANK_LINES)
-        inner = self._alternatives()
+        inner = self._choice()
         if not self._next(")"):
             self._fail("lacks a `)`")
         self._depth -= 1
-        return f"({inner})"
+        return inner
 
-    def _repeats(self) -> str:
-        for sign in "*+?":
+    def _counts(self) -> tuple[int, int | None] | None:
+        for sign, counts in _SIGNS.items():
             if self._next(sign):
-                return sign
+                return counts
         if self._source[self._at : self._at + 1] != "{":
-            return ""
+            return None
         found = _REPEATS.match(self._source, self._at)
         if not found:
             self._fail("has a count that is not {n}, {n,} or {n,m}")
-        least, most = int(found[1]), int(found[3] or 0)
-        if max(least, most) > MAX_REPEATS or (found[3] and most < least):
+        least = int(found[1])
+        most = int(found[3]) if found[3] else None if found[2] else least
+        if max(least, most or 0) > MAX_REPEATS or (most is not None and most < least):
             self._fail(f"has a count that is not from 0 to {MAX_REPEATS}, the smaller first")
         self._at = found.end()
-        return f"{{{least},{found[3] or ''}}}" if found[2] else f"{{{least},{least}}}"
+        return least, most
 
-    def _symbol(self, expression: str) -> str:
+    def _symbol(self, expression: str) -> Symbol:
         self._characters += 1
         if self._characters > MAX_CHARACTERS:
             self._fail(f"has more than {MAX_CHARACTERS} characters and classes")
-        return f"/{expression}/"
+        return Symbol(expression)
 
-    def _text(self) -> str:
+    def _text(self) -> Node:
         self._at += 1
         chars = []
         while not self._next('"'):
             chars.append(self._symbol(_hex(self._char())))
-        return f"({' '.join(chars)})" if chars else '("")'
+        return Sequence(tuple(chars))
 
-    def _class(self) -> str:
+    def _class(self) -> Node:
         self._at += 1
         sign, ranges = "^" if self._next("^") else "", []
         while not self._next("]"):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from llguidance import LLMatcher, regex_to_lark
 
-from services.llm.gbnf import lark_of
+from services.llm.gbnf_lark import lark_of
 from services.llm.regex_bounds import weigh
 from services.llm.schema_blame import blamed
 from services.llm.schema_check import Check, Schema, parse
@@ -55,10 +55,14 @@ def compiled(output: OutputConstraint, compile_: Compile) -> LLMatcher:
 
 
 def checked_schema(source: str) -> Schema:
-    """A schema without remarks, bounded, that something finite may fulfil; also for a grammar of
-    the house's own (`%json` in Lark). Raises Unfit.
-    """
+    """A schema without remarks, bounded, that something finite may fulfil. Raises Unfit."""
     return _checked(source)[0]
+
+
+def json_rule(schema: Schema) -> str:
+    """A checked schema as a part of a form in Lark, to stand where a rule may."""
+    words = schema if isinstance(schema, dict) else {}
+    return f"%json {json.dumps(words | _STYLE)}"
 
 
 def _checked(source: str) -> tuple[Schema, int]:
@@ -85,8 +89,7 @@ def _schema(source: str, compile_: Compile) -> LLMatcher:
 
 
 def _json(schema: Schema) -> str:
-    words = schema if isinstance(schema, dict) else {}
-    return f"{_UNFORCED}start: %json {json.dumps(words | _STYLE)}"
+    return f"{_UNFORCED}start: {json_rule(schema)}"
 
 
 def _regex(source: str) -> str:

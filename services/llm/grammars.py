@@ -15,22 +15,28 @@ from services.llm.constraint import Constraint
 from services.llm.grammar_source import compiled
 from services.llm.llama_api import TokenForm
 from services.llm.unfit import Unfit
-from services.llm.values import OutputConstraint
+from services.llm.values import ConstraintKind, OutputConstraint
 
 KEPT = 64
 KEPT_BYTES = 4 << 20
 """Of sources; what is compiled from them is some times larger."""
 
-_LIMITS = LLParserLimits(
-    max_items_in_row=2000,
-    initial_lexer_fuel=500_000,
-    step_lexer_fuel=100_000,
-    step_max_items=50_000,
-    max_lexer_states=30_000,  # 1 to 2 kB each, per answer
-    max_grammar_size=200_000,
-    precompute_large_lexemes=False,
-    verbose_errors=False,
-)
+
+def _limits(kind: ConstraintKind, vocabulary_tokens: int) -> LLParserLimits:
+    """What an answer may cost. A mask takes time by its items times those of one row: rows are
+    short for GBNF, where an ambiguity fills them; the choice among 400 optional properties needs
+    long ones.
+    """
+    return LLParserLimits(
+        max_items_in_row=600 if kind is ConstraintKind.GRAMMAR else 2000,
+        initial_lexer_fuel=500_000,
+        step_lexer_fuel=100_000,
+        step_max_items=max(50_000, vocabulary_tokens),
+        max_lexer_states=30_000,  # 1 to 2 kB each, per answer
+        max_grammar_size=200_000,
+        precompute_large_lexemes=False,
+        verbose_errors=False,
+    )
 
 
 class Tokens(Protocol):
@@ -77,10 +83,11 @@ class Grammars:
         tokenizer = self._prepared()
         matcher = self._known(output)
         if matcher is None:
+            limits = _limits(output.kind, self._size)
             try:
                 matcher = compiled(
                     output,
-                    lambda grammar: LLMatcher(tokenizer, grammar, log_level=0, limits=_LIMITS),
+                    lambda grammar: LLMatcher(tokenizer, grammar, log_level=0, limits=limits),
                 )
             except Unfit as error:
                 raise Fault(Reason.INVALID_REQUEST, str(error), metadata={"param": param}) from None

@@ -25,7 +25,7 @@ def form(of: Syntax, **options: Any) -> ReplyForm:
 
 HERMES, LLAMA = form(syntax.HERMES), form(syntax.LLAMA)
 MISTRAL, NAMED = form(syntax.MISTRAL), form(syntax.MISTRAL_NAMED)
-GEMMA, GEMMA_CALL = form(syntax.GEMMA), form(syntax.GEMMA_CALL)
+GEMMA_CALL = form(syntax.GEMMA_CALL)
 A, B = '{"city": "Paris"}', "{}"
 
 
@@ -85,12 +85,12 @@ A, B = '{"city": "Paris"}', "{}"
         ),
         (NAMED, f"[TOOL_CALLS]f{A}", "", [("f", A)]),
         (
-            GEMMA,
+            HERMES,
             f'Sure.\n```tool_code\n{{"name": "f", "parameters": {A}}}\n```',
             "Sure.\n",
             [("f", A)],
         ),
-        (GEMMA, f'```json\n{{"name": "f", "arguments": {A}}}\n```\nSo.', "\nSo.", [("f", A)]),
+        (HERMES, f'```json\n{{"name": "f", "arguments": {A}}}\n```\nSo.', "\nSo.", [("f", A)]),
         (
             GEMMA_CALL,
             (
@@ -127,6 +127,8 @@ def test_each_family_writes_calls_in_its_own_way(
         (HERMES, '<tool_call>{"name": "f", "arguments": ' + "[" * 5000 + "]" * 5000 + "}"),
         (HERMES, '<tool_call>{"name": "f", "argum'),
         (HERMES, "<tool_call> I would rather not."),
+        (HERMES, '{"name": "Ada", "id": 1}'),
+        (HERMES, '```json\n{"name": "Ada"}\n```\nis <b>'),
         (HERMES, "a < b <tool> <tool_cal </tool_call> c"),
         (HERMES, "<tool_call>"),
         (LLAMA, '{"result": {"name": "f"}} is my answer'),
@@ -136,7 +138,7 @@ def test_each_family_writes_calls_in_its_own_way(
         (MISTRAL, "[TOOL_CALLS] none"),
         (NAMED, "[TOOL_CALLS]unknown[ARGS]{}"),
         (NAMED, "[TOOL_CALLS]f"),
-        (GEMMA, '```json\n{"a": 1}\n```'),
+        (HERMES, '```json\n{"a": 1}\n```'),
         (GEMMA_CALL, "<|tool_call>call:f{a:<tool_call|>}<tool_call|>"),
         (ReplyForm(), '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     ],
@@ -159,6 +161,15 @@ def test_text_before_a_call_goes_out_at_once_and_never_part_of_a_mark() -> None:
         (0, "", "{}"),
     ]
     assert reader.called
+
+
+def test_json_that_is_no_call_is_held_back_only_until_that_shows() -> None:
+    reader = reply(HERMES)
+    assert reader.feed(b'{"name": "Ad').text == ""
+    assert reader.feed(b'a", ').text == '{"name": "Ada", '
+    assert reader.feed(b'"id": ').text == '"id": '
+    assert reply(HERMES).feed(b'```json\n{"x": ').text == '```json\n{"x": '
+    assert reply(HERMES).feed(b"{ so").text == "{ so"
 
 
 def test_a_call_is_not_heard_of_before_it_is_whole() -> None:
@@ -284,7 +295,7 @@ SAYINGS = st.text("ab <[{.\n", max_size=12)
         (syntax.LLAMA, '<|python_tag|>{{"name": "f", "parameters": {}}}', ""),
         (syntax.MISTRAL, '[TOOL_CALLS][{{"name": "f", "arguments": {}}}]', ""),
         (syntax.MISTRAL_NAMED, "[TOOL_CALLS]f[ARGS]{}", ""),
-        (syntax.GEMMA, '```json\n{{"name": "f", "parameters": {}}}\n```', "\n"),
+        (syntax.HERMES, '```json\n{{"name": "f", "parameters": {}}}\n```', "\n"),
     ],
 )
 @given(st.data(), SAYINGS, st.lists(ARGUMENTS, max_size=3), st.text("ab .\n", max_size=6))

@@ -64,3 +64,9 @@ def test_an_answer_that_goes_on_goes_on_within_its_thought() -> None:
 
     assert going_on("<think>so far").thinking
     assert not going_on("<think>so far</think>And").thinking
+
+
+def test_what_somebody_said_last_opens_no_thought() -> None:
+    source = "{# knows <think> #}{{ messages[-1].content }}"
+    tokens = {"<think>": 5, "</think>": 6}
+    assert not form_of(source, asked("I <think>", tools=()), **tokens).thinking

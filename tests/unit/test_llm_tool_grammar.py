@@ -23,7 +23,6 @@ SYNTAXES = {
     "llama": syntax.LLAMA,
     "mistral": syntax.MISTRAL,
     "mistral-named": syntax.MISTRAL_NAMED,
-    "gemma": syntax.GEMMA,
     "gemma-call": syntax.GEMMA_CALL,
     "gemma-function": syntax.GEMMA_FUNCTION,
     "phi": syntax.PHI,
@@ -93,8 +92,10 @@ def test_every_grammar_is_valid(family: str) -> None:
         (
             "hermes",
             '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
-            ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "P"}}\n</tool_call>\n'
-            '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'),
+            (
+                '<tool_call>\n{"name": "get_weather", "arguments": {"city": "P"}}\n</tool_call>\n'
+                '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+            ),
         ),
         ("llama", '{"name": "get_weather", "parameters": {"city": "P", "days": 3}}', None),
         (

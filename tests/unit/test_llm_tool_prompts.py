@@ -29,9 +29,9 @@ from tests.unit.llm_families import answered, asked, shown, user
         ("mistral", syntax.MISTRAL),
         ("mistral-named", syntax.MISTRAL_NAMED),
         ("gemma4", syntax.GEMMA_CALL),
-        ("gemma3", syntax.GEMMA),
-        ("chatml", syntax.GENERIC),
-        ("r1", syntax.GENERIC),
+        ("gemma3", syntax.HERMES),
+        ("chatml", syntax.HERMES),
+        ("r1", syntax.HERMES),
     ],
 )
 def test_the_form_of_calls_is_told_by_the_template(family: str, expected: syntax.Syntax) -> None:

@@ -77,14 +77,18 @@ def make_tiny_gguf(
     seed: int = 0,
     template: str | None = TEMPLATE,
     weights: bool = True,
+    more_controls: tuple[str, ...] = (),
 ) -> Path:
-    """Write the model to `path` and return it. `weights=False` leaves the blocks' tensors out."""
+    """Write the model to `path` and return it. `weights=False` leaves the blocks' tensors out;
+    `more_controls` are control tokens behind all others.
+    """
     letters = _letters()
     pairs = _merges(merges, letters)
     tokens = [*CONTROLS, *letters, *(left + right for left, right in pairs)]
+    tokens += more_controls
     writer = gguf.GGUFWriter(str(path), "llama")
     _write_shape(writer, context, layers, embd, heads, kv_heads, ff)
-    _write_vocabulary(writer, tokens, pairs)
+    _write_vocabulary(writer, tokens, pairs, {*CONTROLS, *more_controls})
     if template is not None:
         writer.add_chat_template(template)
     rng = np.random.default_rng(seed)
@@ -135,14 +139,17 @@ def _write_shape(
 
 
 def _write_vocabulary(
-    writer: gguf.GGUFWriter, tokens: list[str], pairs: list[tuple[str, str]]
+    writer: gguf.GGUFWriter,
+    tokens: list[str],
+    pairs: list[tuple[str, str]],
+    controls: set[str],
 ) -> None:
     control, normal = int(gguf.TokenType.CONTROL), int(gguf.TokenType.NORMAL)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([control if token in CONTROLS else normal for token in tokens])
+    writer.add_token_types([control if token in controls else normal for token in tokens])
     writer.add_token_merges([f"{left} {right}" for left, right in pairs])
     writer.add_bos_token_id(ENDOFTEXT)
     writer.add_eos_token_id(IM_END)

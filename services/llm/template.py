@@ -90,7 +90,7 @@ class ChatTemplate:
     @cached_property
     def syntax(self) -> Syntax:
         """How the model writes calls, with its own template or asked in plain words."""
-        return self._native or syntax.generic(self.source)
+        return self._native or syntax.HERMES
 
     @cached_property
     def _native(self) -> Syntax | None:

@@ -47,7 +47,7 @@ class Frame:
         self._seen, self._seen_chars = [opening], 0
         self._held = ""
         self._scan: JsonScan | QuotedScan | None = None
-        self._name, self._calls = "", 0
+        self._name, self._headed, self._calls = "", False, 0
         self._first: ToolCallDelta | None = None
         self._sent = 0
 
@@ -109,7 +109,7 @@ class Frame:
         if found is None or found[1] not in self._tools:
             self._finish(held)
             return
-        self._name, self._held = found[1], held[len(head) :]
+        self._name, self._headed, self._held = found[1], True, held[len(head) :]
         self._see(head)
         self._scan = QuotedScan(self._syntax.quote) if self._syntax.quote else JsonScan()
 
@@ -117,7 +117,7 @@ class Frame:
         taken = scan.feed(self._held)
         piece, self._held = self._held[:taken], self._held[taken:]
         self._seen_chars += taken
-        if scan.broken or self._seen_chars > MAX_CALL_CHARS:
+        if self._is_no_call(scan):
             self._end("")
             return []
         deltas = self._eagerly(scan, piece) if self._eager else []
@@ -130,8 +130,17 @@ class Frame:
             deltas = self._begun(*call)
         self._calls += 1
         self._seen, self._seen_chars = [], 0
-        self._scan, self._name, self._first, self._sent = None, "", None, 0
+        self._scan, self._first, self._sent = None, None, 0
+        self._name, self._headed = "", False
         return deltas
+
+    def _is_no_call(self, scan: JsonScan | QuotedScan) -> bool:
+        """It shows already."""
+        if isinstance(scan, JsonScan) and not self._name and "name" in scan.fields:
+            self._name = _text(scan.fields["name"])
+            if self._name not in self._tools:
+                return True
+        return scan.broken or self._seen_chars > MAX_CALL_CHARS
 
     def _begun(self, name: str, arguments: str) -> list[ToolCallDelta]:
         self._first = self._begin(name)
@@ -139,20 +148,17 @@ class Frame:
 
     def _eagerly(self, scan: JsonScan | QuotedScan, piece: str) -> list[ToolCallDelta]:
         """Pieces of arguments whose call is certain, though it is not whole."""
-        if isinstance(scan, QuotedScan):
+        if isinstance(scan, QuotedScan) or not self._name:
             return []
-        name = self._name or self._named(scan)
-        if not self._name:
+        if not self._headed:
             piece = self._fresh_arguments(scan)
-        if name not in self._tools or not piece:
+        if not piece:
             return []
         if self._first is None:
-            return self._begun(name, piece) if piece[0] == "{" else []
+            return self._begun(self._name, piece) if piece[0] == "{" else []
         return [ToolCallDelta(self._first.index, arguments_json=piece)]
 
     def _fresh_arguments(self, scan: JsonScan) -> str:
-        if not (self._first or "name" in scan.fields):
-            return ""
         if scan.key in _ARGUMENTS:
             fresh = "".join(scan.value[self._sent :])
         else:
@@ -160,23 +166,15 @@ class Frame:
         self._sent += len(fresh)
         return fresh
 
-    @staticmethod
-    def _named(scan: JsonScan) -> str:
-        name = _loaded(scan.fields.get("name", '""'))
-        return name if isinstance(name, str) else ""
-
     def _judged(self, scan: JsonScan | QuotedScan) -> tuple[str, str] | None:
         """Name and arguments of a whole object; None: it is no call."""
         if isinstance(scan, QuotedScan):
             arguments = to_json(scan.raw(), self._syntax.quote)
             return None if arguments is None else (self._name, arguments)
-        if self._name:
+        if self._headed:
             return _call(self._name, scan.raw())
-        name = self._named(scan)
-        if name not in self._tools:
-            return None
         given = (scan.fields[key] for key in _ARGUMENTS if key in scan.fields)
-        return _call(name, next(given, "{}"))
+        return _call(self._name, next(given, "{}")) if self._name else None
 
     def _see(self, text: str) -> None:
         if text:
@@ -211,6 +209,11 @@ def _call(name: str, arguments: str) -> tuple[str, str] | None:
         return name, "{}"
     lenient = _loaded(arguments, strict=False)  # line breaks within strings
     return (name, json.dumps(lenient)) if isinstance(lenient, dict) else None
+
+
+def _text(quoted: str) -> str:
+    text = _loaded(quoted)
+    return text if isinstance(text, str) else ""
 
 
 def _loaded(text: str, *, strict: bool = True) -> Any:

@@ -67,7 +67,7 @@ def literal(text: str) -> str:
 
 
 def _calls(syntax: Syntax, many: bool, token_of: TokenOf) -> str:
-    opening = _spelled(syntax.openings[0], token_of) if not syntax.bare else ""
+    opening = "" if syntax.written_bare else _spelled(syntax.openings[0], token_of)
     closing = _spelled("".join(syntax.closings[:1]), token_of)
     more = f"{{0,{MAX_CALLS - 1}}}"
     lead, tail = _optional_space(syntax), literal(syntax.tail) if syntax.tail else ""

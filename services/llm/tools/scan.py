@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 MAX_KEY_CHARS = 64
+_JSON = frozenset(' \t\r\n{}[]:,"-+.0123456789eEtrufalsn')
+"""What stands outside strings; anything else ends the scan before it."""
 _ENDS = frozenset('}]"')
 
 
@@ -48,13 +50,15 @@ class JsonScan:
 
     def feed(self, text: str) -> int:
         """See the protocol."""
-        for i, char in enumerate(text):
-            self._take(char)
-            if self.done or self.broken:
-                self._raw.append(text[: i + 1])
-                return i + 1
-        self._raw.append(text)
-        return len(text)
+        taken = 0
+        while taken < len(text) and not self.done and not self.broken:
+            if not self._in_string and text[taken] not in _JSON:
+                self.broken = True
+            else:
+                self._take(text[taken])
+                taken += 1
+        self._raw.append(text[:taken])
+        return taken
 
     def raw(self) -> str:
         """See the protocol."""

@@ -18,6 +18,8 @@ class Syntax:
     """What may end calls; the first is written."""
     bare: bool = False
     """An answer that begins with `{` may be a call, with no opening at all."""
+    written_bare: bool = False
+    """When a call is demanded, it is written without an opening."""
     named: bool = False
     """The name stands before the arguments, not beside them in one object."""
     arguments: str = "arguments"
@@ -42,20 +44,22 @@ class Syntax:
         return tuple(filter(None, (*self.openings, *self.closings, self.name_end, self.quote)))
 
 
-GENERIC = Syntax(("<tool_call>",), ("</tool_call>",), lead="\n", tail="\n", between="\n")
-"""What a model is asked for whose template knows no tools; Hermes and Qwen were trained on it."""
-HERMES = GENERIC
-LLAMA = Syntax(("<|python_tag|>",), bare=True, arguments="parameters", parallel=False)
-MISTRAL = Syntax(("[TOOL_CALLS]",), named=True, lead="[", tail="]", between=", ", listed=True)
-MISTRAL_NAMED = Syntax(("[TOOL_CALLS]",), named=True, name_end="[ARGS]")
-GEMMA = Syntax(
-    ("<tool_call>", "```tool_code\n", "```tool_call\n", "```json\n"),
+HERMES = Syntax(
+    ("<tool_call>", "```json\n", "```tool_call\n", "```tool_code\n"),
     ("</tool_call>", "```"),
+    bare=True,
     lead="\n",
     tail="\n",
     between="\n",
 )
-"""Gemmas whose template knows no tools put a call into a code block whatever they are asked."""
+"""Hermes' and Qwen's, and what a model is asked for whose template knows no tools. Small models and
+those trained on much code write the object into a code block or bare, whatever they are asked.
+"""
+LLAMA = Syntax(
+    ("<|python_tag|>",), bare=True, arguments="parameters", written_bare=True, parallel=False
+)
+MISTRAL = Syntax(("[TOOL_CALLS]",), named=True, lead="[", tail="]", between=", ", listed=True)
+MISTRAL_NAMED = Syntax(("[TOOL_CALLS]",), named=True, name_end="[ARGS]")
 GEMMA_CALL = Syntax(("<|tool_call>",), ("<tool_call|>",), named=True, quote='<|"|>', lead="call:")
 GEMMA_FUNCTION = replace(
     GEMMA_CALL,
@@ -82,8 +86,3 @@ def native(source: str) -> Syntax | None:
     if "<|python_tag|>" in source or (_LLAMA_HEADER in source and "parameters" in source):
         return LLAMA
     return None
-
-
-def generic(source: str) -> Syntax:
-    """The form that a model is asked for when its template has none."""
-    return GEMMA if "<start_of_turn>" in source else GENERIC

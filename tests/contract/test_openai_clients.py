@@ -210,7 +210,7 @@ async def test_completions(house: House) -> None:
     assert list(token_prompt.prompt_token_ids.ids) == [5, 6]
 
 
-async def test_a_long_prompt_is_refused_in_the_words_of_its_route(house: House) -> None:
+async def test_several_prompts_in_one_request_are_refused(house: House) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await house.openai.completions.create(model=MODEL, prompt=["a", "b"])
     assert caught.value.param == "prompt"

@@ -6,15 +6,11 @@ A dialect of its own way to say no has its line here; OpenAI's is that of everyt
 from starlette.types import Scope
 
 from edge.anthropic.words import ANTHROPIC
-from edge.responses.speech import RESPONSES
 from edge.speech import OPENAI, Speech
 
 ANTHROPIC_HEADER = b"anthropic-version"
 
-_BELOW: tuple[tuple[str, Speech], ...] = (
-    ("/v1/messages", ANTHROPIC),
-    ("/v1/responses", RESPONSES),
-)
+_BELOW: tuple[tuple[str, Speech], ...] = (("/v1/messages", ANTHROPIC),)
 _SHARED = "/v1/models"
 """Spoken in two dialects: the header, which Anthropic's clients always send, tells which."""
 

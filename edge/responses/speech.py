@@ -42,10 +42,6 @@ def detail(fault: Fault) -> ErrorDetail:
     return _decode(_envelope(fault, "")).error
 
 
-RESPONSES = replace(speech.OPENAI, envelope=_envelope)
-"""Before a request is understood."""
-
-
 def ending(tell: Callable[[Fault], bytes]) -> Speech:
     """The speech of an understood request; `tell`: a fault → the last events of its stream."""
     return replace(speech.OPENAI, envelope=_envelope, event=lambda fault, _request_id: tell(fault))

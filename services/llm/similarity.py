@@ -13,10 +13,10 @@ def unit(rows: Floats, dimensions: int = 0) -> Floats:
 
     [n, d] → [n, dimensions], float32.
     """
-    cut = rows[:, : dimensions or None]
+    # In float64: the squares of small numbers are nothing in float32.
+    cut = rows[:, : dimensions or None].astype(np.float64)
     lengths = np.linalg.norm(cut, axis=1, keepdims=True)
-    units: Floats = np.divide(cut, lengths, out=np.zeros_like(cut), where=lengths > 0)
-    return units
+    return np.divide(cut, lengths, out=np.zeros_like(cut), where=lengths > 0).astype(np.float32)
 
 
 def relevance(logits: Floats) -> Floats:

@@ -134,13 +134,13 @@ async def test_prompts_for_twins_are_counted_whatever_they_are_made_of(house: Ho
 async def test_every_route_is_described(house: House) -> None:
     document = (await house.http.get("/openapi.json")).json()
     described = [path for path, said in document["paths"].items() if "post" in said]
-    assert [path for path in described if not path.startswith("/v1/responses")] == [
+    assert set(described) >= {
         "/v1/chat/completions",
         "/v1/completions",
         *TEXTS,
         "/api/v1/summarization",
         ENGINE.format("{engine}"),
-    ]
+    }
     operations = [said["post"] for said in document["paths"].values() if "post" in said]
     assert len({said["operationId"] for said in operations}) == len(operations)
     assert {tag for said in operations for tag in said["tags"]} <= {

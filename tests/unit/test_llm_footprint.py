@@ -10,7 +10,7 @@ from services.llm.footprint import estimate_card_mib, estimate_resident_mib, kv_
 from services.llm.gguf_meta import ArrayLength, GgufMeta, read
 from tests.tiny_gguf import make_tiny_gguf
 
-SPEC = EngineSpec(Path("m"), context_tokens=4096, places=4)
+SPEC = EngineSpec(Path("m"), context_tokens=4096, places=4, batch_tokens=64)
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,6 @@ def test_words_that_yaml_takes_for_truth_are_words() -> None:
 
 
 def test_more_places_than_the_profiles_batch_widen_it() -> None:
-    assert configured(places=200).spec(Path("/m")).batch_tokens == 512
+    assert configured(places=200).spec(Path("/m")).batch_tokens == 200
     with pytest.raises(ValidationError, match="no more than batch_tokens"):
         configured(places=200, batch_tokens=100)

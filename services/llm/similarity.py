@@ -16,7 +16,10 @@ def unit(rows: Floats, dimensions: int = 0) -> Floats:
     # In float64: the squares of small numbers are nothing in float32.
     cut = rows[:, : dimensions or None].astype(np.float64)
     lengths = np.linalg.norm(cut, axis=1, keepdims=True)
-    return np.divide(cut, lengths, out=np.zeros_like(cut), where=lengths > 0).astype(np.float32)
+    units: Floats = np.divide(cut, lengths, out=np.zeros_like(cut), where=lengths > 0).astype(
+        np.float32
+    )
+    return units
 
 
 def relevance(logits: Floats) -> Floats:

@@ -41,7 +41,7 @@ class KvCache:
             idle_tokens=room.idle_cells,
             idle_sequences=room.idle_sequences,
             parked_bytes=room.parked_bytes,
-            own_cells=self._cells.own,
+            freed_cells=self._cells.freed,
         )
         self._reserved: dict[Job, int] = {}
 
@@ -54,7 +54,7 @@ class KvCache:
         """It can come, without somebody of `others`, who run, having to go for it."""
         if not others:
             return True
-        held = sum(self._cells.own(other.sequence) for other in others)
+        held = self._cells.held(other.sequence for other in others)
         wanted = len(job.answer.tokens) + MARGIN_CELLS
         return held + wanted <= self._room.cells
 
@@ -130,6 +130,7 @@ class KvCache:
             self._clear(sequence)
         else:
             self._perform(self._prefixes.ended(key, job.answer.tokens[: job.answer.cached]))
+        self._perform(self._prefixes.fit_cache())
 
     def park(self, job: Job) -> None:
         """Take the job out of the cache; `enter` brings it back to where it is."""
@@ -143,6 +144,7 @@ class KvCache:
         self._reserved[job] = size if fits else 0
         self._clear(job.sequence)
         job.sequence = -1
+        self._perform(self._prefixes.fit_cache())
 
     def _resume(self, job: Job) -> None:
         state = job.parked_state

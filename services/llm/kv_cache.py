@@ -154,7 +154,7 @@ class KvCache:
         self._release(job)
         if not restored:
             job.answer.cached = 0
-        self._cells.set(job.sequence, job.answer.cached)
+        self.grown(job)
 
     def _release(self, job: Job) -> None:
         self._prefixes.release(self._reserved.pop(job, 0))
@@ -175,10 +175,11 @@ class KvCache:
 
     def _park_prefix(self, effect: Park) -> None:
         size = self._context.saved_bytes(effect.sequence)
-        if size > self._room.parked_bytes:
+        state = self._context.save(effect.sequence) if size <= self._room.parked_bytes else b""
+        if not state:
             self._forget(self._prefixes.forget(effect.key))
             return
-        self._parked[effect.key] = self._context.save(effect.sequence)
+        self._parked[effect.key] = state
         self._clear(effect.sequence)
         self._perform(self._prefixes.parked_now(effect.key, size))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from services.llm.core.cells import Cells
 from services.llm.core.prefixes import Effect, Forget, Park, Prefixes
+from services.llm.engine import Holdings
 from services.llm.job import Job
 from services.llm.llama_context import Context
 
@@ -49,6 +50,22 @@ class KvCache:
     def used_cells(self) -> int:
         """In use, by running sequences and idle prefixes."""
         return self._cells.used
+
+    def holdings(self) -> Holdings:
+        """What there is in it. The one method that other threads may call: what it reads of the
+        prefixes are copies, each made in one step."""
+        idle, parked = self._prefixes.idle, self._prefixes.parked
+        sequences = self._prefixes.sequences(idle)
+        return Holdings(
+            cells=self._room.cells,
+            used_cells=self._cells.used,
+            idle_cells=self._cells.held(sequences),
+            sequences=self._room.sequences,
+            free_sequences=len(self._free),
+            idle_prefixes=len(idle),
+            parked_prefixes=len(parked),
+            parked_bytes=self._prefixes.host_bytes,
+        )
 
     def has_room(self, job: Job, others: Sequence[Job]) -> bool:
         """It can come, without somebody of `others`, who run, having to go for it."""

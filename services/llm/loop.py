@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from chassis.errors import Fault, Reason
 from services.llm.core.pace import Pace
 from services.llm.core.plan import Demand, plan_step
-from services.llm.engine import Occupancy
+from services.llm.engine import Holdings, Occupancy
 from services.llm.job import Job
 from services.llm.kv_cache import KvCache
 from services.llm.llama_api import Vocabulary
@@ -139,6 +139,10 @@ class DecodeLoop:
             parked = {job.stream for job in self._parked} - running
             waiting = {job.stream for job in self._waiting} - running - parked
             return Occupancy(len(running), len(waiting), len(parked))
+
+    def holdings(self) -> Holdings:
+        """What the KV cache holds; a glance, for the thread may be changing it."""
+        return self._cache.holdings()
 
     def close(self, timeout_s: float) -> bool:
         """End every job and the thread; False: the thread is stuck in a native call."""

@@ -72,8 +72,9 @@ class KvCache:
         if not others:
             return True
         held = self._cells.held(other.sequence for other in others)
+        owed = sum(other.answer.owed_tokens for other in others)  # prompts on their way into it
         wanted = len(job.answer.tokens) + MARGIN_CELLS
-        return held + wanted <= self._room.cells
+        return held + owed + wanted <= self._room.cells
 
     def enter(self, job: Job) -> None:
         """Give the job a sequence, with as much of its text in it as is known."""

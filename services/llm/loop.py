@@ -64,6 +64,8 @@ class DecodeLoop:
         self._waiting: deque[Job] = deque()
         self._parked: list[Job] = []
         self._running: dict[Job, None] = {}  # in order of arrival
+        self._crowded = False
+        """Somebody had to go, and no step has been done since: nobody comes in before one is."""
         self._arrivals = 0
         self._abortable: frozenset[Job] = frozenset()
         self._closing: Fault | None = None
@@ -216,7 +218,7 @@ class DecodeLoop:
         """Who has a place from now on; None: nobody waits, or the first in line has to."""
         with self._changed:
             job = self._first_in_line()
-            if job is None or not self._may_run(job):
+            if job is None or (self._crowded and self._running) or not self._may_run(job):
                 return None
             line = self._parked if job in self._parked else self._waiting
             line.remove(job)
@@ -250,6 +252,7 @@ class DecodeLoop:
             for part in plan:
                 self._end(part.job, fault)
         else:
+            self._crowded = False
             self._keep_pace(plan)
             for outcome in outcomes:
                 self._tell(outcome)
@@ -272,6 +275,7 @@ class DecodeLoop:
             return
         victim = min(self._running, key=lambda job: (job.tier, -job.arrival))
         self._cache.park(victim)
+        self._crowded = True
         with self._changed:
             del self._running[victim]
             self._parked.append(victim)

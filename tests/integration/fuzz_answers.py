@@ -31,7 +31,7 @@ def check(path: str, answer: httpx.Response) -> None:
     """Fails unless `answer` is one that a client of the path's dialect understands."""
     kind = answer.headers["content-type"].partition(";")[0]
     if answer.status_code == 200 and kind == "text/event-stream":
-        _check_stream(path, answer.text)
+        check_stream(path, answer.text)
         return
     assert kind == "application/json", f"{path} answered {kind}"
     told = answer.json()
@@ -53,7 +53,9 @@ def _check_refusal(path: str, told: Any) -> None:
     assert code not in _OURS, told
 
 
-def _check_stream(path: str, text: str) -> None:
+def check_stream(path: str, text: str) -> None:
+    """Fails unless a stream ends as those of the path's dialect do, or in an error that is none
+    of ours."""
     events = [event for event in text.split("\n\n") if event and not event.startswith(":")]
     data = [line[6:] for event in events for line in event.split("\n") if line.startswith("data: ")]
     assert len(data) == len(events), text[-2000:]

@@ -57,6 +57,7 @@ class LlamaEngine:
         self._candidates: Candidates | None = None
         self._grammars: Grammars | None = None
         self._facts: EngineFacts | None = None
+        self._guesses = False
 
     @property
     def facts(self) -> EngineFacts:
@@ -77,6 +78,8 @@ class LlamaEngine:
             self._tokenizer = Tokenizer(model)
             self._prompts = self._tokenizer.prompts
             room = _room(spec, model, context_tokens)
+            # A wrong guess is cut off again, which a recurrent state cannot be.
+            self._guesses = spec.speculation != "off" and room.shares_prefixes
             self._context = Context(model, _context_size(spec, room))
             self._context.warm_up(0)
         except Fault:
@@ -166,7 +169,7 @@ class LlamaEngine:
                 limit_tokens=limit_tokens,
                 times=Times(arrived_s, tokenize_s),
                 choice=choice,
-                speculates=self._spec.speculation == "lookup",
+                speculates=self._guesses,
             )
             jobs.append(self._job(answer, form and form.copy(), stream))
         jobs[0].followers = jobs[1:]

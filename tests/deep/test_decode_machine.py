@@ -19,7 +19,6 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from services.llm.engine import EngineSpec
-from services.llm.engine_llama import LlamaEngine
 from services.llm.values import TokenPrompt
 from tests.deep.decode_wishes import CONTEXT_TOKENS, Heard, Wish, Wishes
 from tests.deep.decode_world import World, quiet

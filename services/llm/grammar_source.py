@@ -3,6 +3,7 @@
 `Unfit` says what is wrong with it in one sentence. Vocabularies and the state of answers stay out.
 """
 
+import json
 import re
 from collections.abc import Callable
 

@@ -21,18 +21,22 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
 from services.llm.core.plan import Demand, plan_step
 from services.llm.engine import Occupancy
-from services.llm.job import Job
+from services.llm.job import Job, guess_each
 from services.llm.kv_cache import KvCache
 from services.llm.llama_api import Vocabulary
 from services.llm.llama_context import Context, DecodeAborted, KvCacheFull
 from services.llm.step import Outcome, Part, Step
 from services.llm.stream import Delivery, Event, deliver
 from services.llm.values import Chunk
+
+Guess = Callable[[Sequence[Job]], None]
+"""Sets the `draft` of each job, before every step, given all that run."""
 
 _CANCELLED = Fault(Reason.CANCELLED, "The request was cancelled.")
 
@@ -54,8 +58,14 @@ class DecodeLoop:
     """Runs jobs on `context`. `start` once, `close` once; the context is its own in between."""
 
     def __init__(
-        self, context: Context, vocabulary: Vocabulary, cache: KvCache, bounds: LoopBounds
+        self,
+        context: Context,
+        vocabulary: Vocabulary,
+        cache: KvCache,
+        bounds: LoopBounds,
+        guess: Guess = guess_each,
     ) -> None:
+        self._guess = guess
         self._context, self._cache, self._bounds = context, cache, bounds
         self._step = Step(context, vocabulary, cache)
         self._changed = threading.Condition()
@@ -159,6 +169,15 @@ class DecodeLoop:
 
     def _next_plan(self) -> list[Part]:
         """Wait for work and plan a step; empty: the loop is closing."""
+        while jobs := self._next_jobs():
+            self._guess(jobs)  # outside the lock: a draft model takes its time
+            with self._changed:
+                if self._closing is None and not any(job.cancelled for job in jobs):
+                    return self._plan_of(jobs)
+        return []
+
+    def _next_jobs(self) -> list[Job]:
+        """Those that run, as soon as there are any; none: the loop is closing."""
         with self._changed:
             while True:
                 self._drop_cancelled()
@@ -167,22 +186,20 @@ class DecodeLoop:
                 if self._closing is not None:
                     return []
                 if self._running:
-                    break
+                    return list(self._running)
                 self._changed.wait()
-            plan = self._planned()
-            # Prefill stands last in a plan: a last slice of decode rows means a step of decodes.
-            last = plan[-1]
-            long = last.tokens > last.outputs
-            self._abortable = frozenset(part.job for part in plan) if long else frozenset()
-            self._context.abort(False)
-            return plan
 
-    def _planned(self) -> list[Part]:
-        jobs = list(self._running)
-        demands = []
-        for i, job in enumerate(jobs):
-            job.draft = job.guessed()
-            demands.append(Demand(i, job.answer.owed_tokens, len(job.draft)))
+    def _plan_of(self, jobs: list[Job]) -> list[Part]:
+        plan = self._planned(jobs)
+        # Prefill stands last in a plan: a last slice of decode rows means a step of decodes.
+        last = plan[-1]
+        long = last.tokens > last.outputs
+        self._abortable = frozenset(part.job for part in plan) if long else frozenset()
+        self._context.abort(False)
+        return plan
+
+    def _planned(self, jobs: list[Job]) -> list[Part]:
+        demands = [Demand(i, job.answer.owed_tokens, len(job.draft)) for i, job in enumerate(jobs)]
         slices = plan_step(
             demands,
             batch_tokens=self._context.batch_tokens,

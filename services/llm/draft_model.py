@@ -18,7 +18,7 @@ from chassis.errors import Fault, Reason
 from services.llm.core.trailing import LET_GO, Lack, Trail, plan_reading
 from services.llm.engine import EngineSpec
 from services.llm.job import Job
-from services.llm.llama_api import Model, Vocabulary
+from services.llm.llama_api import Model
 from services.llm.llama_context import Context, ContextSize, KvCacheFull
 
 LEAST_PROBABILITY = 0.4
@@ -37,13 +37,13 @@ class _Lead(NamedTuple):
 class DraftModel:
     """Guesses for up to `running` jobs, whose texts have `cells` tokens together."""
 
-    def __init__(self, spec: EngineSpec, vocabulary: Vocabulary, cells: int, running: int) -> None:
-        """Raises Fault MODEL_FAILED, also for a file that cannot guess for this vocabulary."""
+    def __init__(self, spec: EngineSpec, target: Model, cells: int, running: int) -> None:
+        """Raises Fault MODEL_FAILED, also for a file that cannot guess for `target`."""
         path = spec.draft_path
         if path is None:
             raise Fault(Reason.MODEL_FAILED, "There is no draft model; set its draft_path.")
         model = Model(str(path), gpu_layers=spec.draft_gpu_layers)
-        _check(model, path, vocabulary, spec.path)
+        _check(model, path, target, spec.path)
         self._vocabulary = model.vocabulary
         self._chunk_tokens, self._cells = spec.prefill_chunk_tokens, cells
         self._most_tokens = model.trained_context_tokens or cells
@@ -184,12 +184,13 @@ def mismatch(theirs: Sequence[bytes], ours: Sequence[bytes]) -> str:
     return ""
 
 
-def _check(draft: Model, draft_path: Path, vocabulary: Vocabulary, path: Path) -> None:
-    why = mismatch(draft.vocabulary.texts(), vocabulary.texts())
+def _check(draft: Model, draft_path: Path, target: Model, path: Path) -> None:
+    why = mismatch(draft.vocabulary.texts(), target.vocabulary.texts())
     if not why and not draft.writes_text:
         why = "it does not write text"
-    if not why and not draft.shares_prefixes:
-        why = "its state cannot be taken back when a guess is wrong"
+    if not why and not (draft.shares_prefixes and target.shares_prefixes):
+        whose = "its state" if target.shares_prefixes else f"the state of {path.name}"
+        why = f"{whose} cannot be taken back when a guess is wrong"
     if why:
         raise Fault(
             Reason.MODEL_FAILED,

@@ -59,7 +59,7 @@ class LlamaEngine:
         self._candidates: Candidates | None = None
         self._grammars: Grammars | None = None
         self._facts: EngineFacts | None = None
-        self._tally = Tally()
+        self._guesses, self._tally = False, Tally()
 
     @property
     def facts(self) -> EngineFacts:
@@ -80,10 +80,12 @@ class LlamaEngine:
             self._tokenizer = Tokenizer(model)
             self._prompts = self._tokenizer.prompts
             room = _room(spec, model, context_tokens)
+            # A wrong guess is cut off again, which a recurrent state cannot be.
+            self._guesses = spec.speculation != "off" and room.shares_prefixes
             self._context = Context(model, _context_size(spec, room))
             self._context.warm_up(0)
             if spec.speculation == "draft":
-                self._draft = DraftModel(spec, model.vocabulary, room.cells, room.running)
+                self._draft = DraftModel(spec, model, room.cells, room.running)
         except Fault:
             self.close()
             raise
@@ -126,10 +128,6 @@ class LlamaEngine:
     def tally(self) -> Tally:
         """What guessing ahead has come to."""
         return self._tally
-
-    @property
-    def _speculates(self) -> bool:
-        return self._spec.speculation != "off"
 
     def occupancy(self) -> Occupancy:
         """See the protocol."""
@@ -181,7 +179,7 @@ class LlamaEngine:
                 limit_tokens=limit_tokens,
                 times=Times(arrived_s, tokenize_s),
                 choice=choice,
-                speculates=self._speculates,
+                speculates=self._guesses,
             )
             jobs.append(self._job(answer, form and form.copy(), stream))
         jobs[0].followers = jobs[1:]

@@ -47,8 +47,14 @@ class Job:
 
     @property
     def tier(self) -> Tier:
-        """How urgent it is."""
-        return self.answer.params.tier
+        """How urgent it is; FREE where nobody says, as the scheduler has it."""
+        return self.answer.params.tier or Tier.FREE
+
+    def close(self) -> None:
+        """Free what it chooses by."""
+        if self.chooser is not None:
+            self.chooser.close()
+            self.chooser = None
 
     @property
     def most_guesses(self) -> int:

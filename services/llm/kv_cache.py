@@ -46,7 +46,7 @@ class KvCache:
             idle_tokens=room.idle_cells,
             idle_sequences=room.idle_sequences,
             parked_bytes=room.parked_bytes,
-            own_cells=self._cells.own,
+            freed_cells=self._cells.freed,
         )
         self._reserved: dict[Job, int] = {}
 
@@ -59,7 +59,7 @@ class KvCache:
         """It can come, without somebody of `others`, who run, having to go for it."""
         if not others:
             return True
-        held = sum(self._cells.own(other.sequence) for other in others)
+        held = self._cells.held(other.sequence for other in others)
         wanted = len(job.answer.tokens) + MARGIN_CELLS
         return held + wanted <= self._room.cells
 
@@ -135,6 +135,7 @@ class KvCache:
             self._clear(sequence)
         else:
             self._perform(self._prefixes.ended(key, job.answer.tokens[: job.answer.cached]))
+        self._perform(self._prefixes.fit_cache())
 
     def park(self, job: Job) -> None:
         """Take the job out of the cache; `enter` brings it back to where it is."""
@@ -148,6 +149,7 @@ class KvCache:
         self._reserved[job] = size if fits else 0
         self._clear(job.sequence)
         job.sequence = -1
+        self._perform(self._prefixes.fit_cache())
 
     def _resume(self, job: Job) -> None:
         state = job.parked_state
@@ -157,7 +159,7 @@ class KvCache:
         self._release(job)
         if not restored:
             job.answer.cached = 0
-        self._cells.set(job.sequence, job.answer.cached)
+        self.grown(job)
 
     def _release(self, job: Job) -> None:
         self._prefixes.release(self._reserved.pop(job, 0))
@@ -178,10 +180,11 @@ class KvCache:
 
     def _park_prefix(self, effect: Park) -> None:
         size = self._context.saved_bytes(effect.sequence)
-        if size > self._room.parked_bytes:
+        state = self._context.save(effect.sequence) if size <= self._room.parked_bytes else b""
+        if not state:
             self._forget(self._prefixes.forget(effect.key))
             return
-        self._parked[effect.key] = self._context.save(effect.sequence)
+        self._parked[effect.key] = state
         self._clear(effect.sequence)
         self._perform(self._prefixes.parked_now(effect.key, size))
 

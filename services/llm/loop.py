@@ -36,7 +36,7 @@ from services.llm.stream import Delivery, Event, deliver
 from services.llm.values import Chunk
 
 Guess = Callable[[Sequence[Job]], None]
-"""Sets the `draft` of each job, before every step, given all that run."""
+"""Sets the `draft` of each job, given all that run: before every step, and when nobody does."""
 
 _CANCELLED = Fault(Reason.CANCELLED, "The request was cancelled.")
 
@@ -92,7 +92,7 @@ class DecodeLoop:
         with self._changed:
             if (over := self._closing) is not None:
                 raise Fault(over.reason, over.message)
-            if len(self._waiting) >= self._bounds.waiting + self._bounds.places - self._staying():
+            if self._requests() >= self._bounds.waiting + self._bounds.places:
                 raise Fault(
                     Reason.QUEUE_FULL,
                     f"The engine has {self._bounds.waiting} requests waiting for a place; "
@@ -103,9 +103,10 @@ class DecodeLoop:
             self._waiting.append(job)
             self._changed.notify()
 
-    def _staying(self) -> int:
-        """Requests that run, and will go on."""
-        return len({job.stream for job in self._running if not job.cancelled})
+    def _requests(self) -> int:
+        """Those that run, are parked or wait, however many choices they have."""
+        jobs = (*self._running, *self._parked, *self._waiting)
+        return len({job.stream for job in jobs if not job.cancelled})
 
     def _arrive(self, job: Job) -> None:
         self._arrivals += 1
@@ -142,7 +143,10 @@ class DecodeLoop:
     def occupancy(self) -> Occupancy:
         """Requests that hold a place, and that wait for one."""
         with self._changed:
-            return Occupancy(len(self._running), len(self._waiting), len(self._parked))
+            running = {job.stream for job in self._running}
+            parked = {job.stream for job in self._parked} - running
+            waiting = {job.stream for job in self._waiting} - running - parked
+            return Occupancy(len(running), len(waiting), len(parked))
 
     def close(self, timeout_s: float) -> bool:
         """End every job and the thread; False: the thread is stuck in a native call."""
@@ -169,36 +173,31 @@ class DecodeLoop:
 
     def _next_plan(self) -> list[Part]:
         """Wait for work and plan a step; empty: the loop is closing."""
-        while jobs := self._next_jobs():
-            self._guess(jobs)  # outside the lock: a draft model takes its time
+        while True:
+            self._drop_cancelled()
+            self._flush()
+            self._let_in()
+            plan = self._planned()
             with self._changed:
-                if self._closing is None and not any(job.cancelled for job in jobs):
-                    return self._plan_of(jobs)
-        return []
-
-    def _next_jobs(self) -> list[Job]:
-        """Those that run, as soon as there are any; none: the loop is closing."""
-        with self._changed:
-            while True:
-                self._drop_cancelled()
-                self._flush()
-                self._let_in()
                 if self._closing is not None:
                     return []
-                if self._running:
-                    return list(self._running)
-                self._changed.wait()
+                if not (self._running or self._parked or self._waiting):
+                    self._changed.wait()
+                elif plan and not any(job.cancelled for job in self._running):
+                    self._begin(plan)
+                    return plan
 
-    def _plan_of(self, jobs: list[Job]) -> list[Part]:
-        plan = self._planned(jobs)
+    def _begin(self, plan: list[Part]) -> None:
+        """From now on a cancel can abort the step, if it is worth it."""
         # Prefill stands last in a plan: a last slice of decode rows means a step of decodes.
         last = plan[-1]
         long = last.tokens > last.outputs
         self._abortable = frozenset(part.job for part in plan) if long else frozenset()
         self._context.abort(False)
-        return plan
 
-    def _planned(self, jobs: list[Job]) -> list[Part]:
+    def _planned(self) -> list[Part]:
+        jobs = list(self._running)
+        self._guess(jobs)
         demands = [Demand(i, job.answer.owed_tokens, len(job.draft)) for i, job in enumerate(jobs)]
         slices = plan_step(
             demands,
@@ -212,16 +211,26 @@ class DecodeLoop:
             self._end(job, _CANCELLED)
 
     def _let_in(self) -> None:
-        """Parked ones first, the most urgent of them before the others; then who waits."""
-        self._parked.sort(key=lambda job: (-job.tier, job.arrival))
-        for line in (self._parked, self._waiting):
-            while line:
-                job = line[0]
-                if not self._may_run(job):
-                    return
-                del line[0]
-                self._cache.enter(job)
-                self._running[job] = None
+        while (job := self._next_in()) is not None:
+            self._cache.enter(job)  # without the lock: to restore a state takes its time
+
+    def _next_in(self) -> Job | None:
+        """Who has a place from now on; None: nobody waits, or the first in line has to."""
+        with self._changed:
+            job = self._first_in_line()
+            if job is None or not self._may_run(job):
+                return None
+            line = self._parked if job in self._parked else self._waiting
+            line.remove(job)
+            self._running[job] = None
+            return job
+
+    def _first_in_line(self) -> Job | None:
+        """The parked one that matters most, or the first who waits and matters more than it."""
+        if not self._parked:
+            return self._waiting[0] if self._waiting else None
+        parked = min(self._parked, key=lambda job: (-job.tier, job.arrival))
+        return next((job for job in self._waiting if job.tier > parked.tier), parked)
 
     def _may_run(self, job: Job) -> bool:
         if len(self._running) >= self._bounds.running:
@@ -265,62 +274,67 @@ class DecodeLoop:
 
     def _tell(self, outcome: Outcome) -> None:
         job = outcome.job
-        if outcome.began:
+        if job.answer.cached >= job.answer.prompt_tokens:
             self._follow(job)
         for chunk in outcome.chunks:
             if chunk.finish is not None:
                 self._leave(job, keep=True)
-            self._send(job, chunk)
+            if not self._send(job, chunk):
+                return
         if outcome.fault is not None:
             self._end(job, outcome.fault)
 
     def _follow(self, job: Job) -> None:
         """Its prompt is in the cache, or never will be: the other choices need not wait for it."""
+        if not job.followers:
+            return
         with self._changed:
-            for follower in job.followers:
-                if not follower.cancelled:
-                    self._arrive(follower)
-                    self._waiting.appendleft(follower)
+            followers = [follower for follower in job.followers if not follower.cancelled]
             job.followers = []
+            for follower in followers:
+                self._arrive(follower)
+            self._waiting.extendleft(reversed(followers))
 
     def _leave(self, job: Job, *, keep: bool) -> None:
         self._cache.leave(job, keep=keep)
-        if job.chooser is not None:
-            job.chooser.close()
-            job.chooser = None
+        job.close()
+        self._follow(job)
         with self._changed:
             self._running.pop(job, None)
             with contextlib.suppress(ValueError):
                 self._parked.remove(job)
 
-    def _send(self, job: Job, chunk: Chunk) -> None:
+    def _send(self, job: Job, chunk: Chunk) -> bool:
+        """False: that was too much for its reader, and the job has ended."""
         backlog = job.stream.sending(chunk.tokens)
         self._put(job, chunk)
-        if backlog > self._bounds.buffer_tokens and chunk.finish is None:
-            self._end(
-                job,
-                Fault(
-                    Reason.SLOW_READER,
-                    f"The answer was read too slowly: more than {self._bounds.buffer_tokens} "
-                    "tokens piled up; read faster or ask for fewer.",
-                ),
-            )
+        if backlog <= self._bounds.buffer_tokens or chunk.finish is not None:
+            return True
+        slow = Fault(
+            Reason.SLOW_READER,
+            f"The answer was read too slowly: more than {self._bounds.buffer_tokens} "
+            "tokens piled up; read faster or ask for fewer.",
+        )
+        self._end(job, slow)
+        return False
 
     def _end(self, job: Job, fault: Fault) -> None:
         self._leave(job, keep=fault is _CANCELLED)
-        self._follow(job)
         self._put(job, fault)
 
     def _put(self, job: Job, event: Event) -> None:
         self._out.setdefault(job.stream.loop, []).append((job.stream, job.answer.choice, event))
 
     def _end_all(self) -> None:
+        """Tell everybody. The cache, which may be what has failed, is left as it is."""
         with self._changed:
             assert self._closing is not None  # noqa: S101  the only way out of the loop
-            for job in (*self._running, *self._parked):
-                self._end(job, self._closing)
-            while self._waiting:
-                self._put(self._waiting.popleft(), self._closing)
+            for job in (*self._running, *self._parked, *self._waiting):
+                job.close()
+                self._put(job, self._closing)
+            self._running.clear()
+            self._parked.clear()
+            self._waiting.clear()
 
     def _flush(self) -> None:
         out, self._out = self._out, {}

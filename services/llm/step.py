@@ -28,8 +28,6 @@ class Outcome:
 
     job: Job
     chunks: list[Chunk] = field(default_factory=list)
-    began: bool = False
-    """Its prompt is in the cache since this step."""
     fault: Fault | None = None
     """It cannot go on."""
 
@@ -85,9 +83,9 @@ class Step:
         if job.cancelled:
             return outcome
         if not part.outputs:
-            outcome.chunks.append(job.answer.progress())
+            if job.chooser is None:  # else it was parked, and has told all this before
+                outcome.chunks.append(job.answer.progress())
             return outcome
-        outcome.began = job.chooser is None
         self._take(outcome, row)
         if job.governor is not None:
             job.governor.judge(0, 0)
@@ -115,6 +113,7 @@ class Step:
         if job.governor is not None:
             job.governor.judge(outputs - 1, accepted)
         self._cache.cut_back(job)
+        self._cache.grown(job)
 
     def _take(self, outcome: Outcome, row: int) -> None:
         try:

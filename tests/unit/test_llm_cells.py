@@ -30,7 +30,8 @@ def test_shared_cells_count_once(deeds: list[tuple[str, int, int, int]]) -> None
             real.pop(mine, None)
             cells.remove(mine)
         assert cells.used == len({cell for run in real.values() for cell in run})
-        for sequence, run in real.items():
-            others = {cell for i, held in real.items() if i != sequence for cell in held}
-            assert cells.own(sequence) == len(set(run) - others)
-    assert cells.own(99) == 0
+        for some in (set(real), {0, 1}, {mine}, {other, 99}):
+            within = {cell for i, run in real.items() if i in some for cell in run}
+            without = {cell for i, run in real.items() if i not in some for cell in run}
+            assert cells.held(some) == len(within)
+            assert cells.freed(some) == len(within - without)

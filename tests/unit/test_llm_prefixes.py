@@ -1,5 +1,6 @@
 """Who is kept where: idle in the cache, parked in host memory, or forgotten."""
 
+from collections.abc import Collection
 from typing import Any
 
 from hypothesis import given
@@ -16,9 +17,12 @@ class World:
         limits: dict[str, Any] = {
             "idle_tokens": 100, "idle_sequences": 4, "parked_bytes": 1000
         } | bounds  # fmt: skip
-        self.prefixes = Prefixes(own_cells=lambda sequence: self.held[sequence], **limits)
+        self.prefixes = Prefixes(freed_cells=self.freed, **limits)
         self.limits = limits
         self.done: list[str] = []
+
+    def freed(self, sequences: Collection[int]) -> int:
+        return sum(self.held[sequence] for sequence in sequences)
 
     def run(self, tokens: list[int], scope: str = "", sequence: int | None = None) -> int:
         sequence = (
@@ -29,6 +33,7 @@ class World:
 
     def end(self, key: int, tokens: list[int]) -> None:
         self.perform(self.prefixes.ended(key, tokens))
+        self.perform(self.prefixes.fit_cache())
 
     def perform(self, effects: list[Park | Forget]) -> None:
         for effect in effects:

@@ -5,6 +5,7 @@ that are decoded, and begins with those that it was copied from another. When th
 its cells stay with the copies; the copy with the longest shared prefix then stands in its place.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 
@@ -24,13 +25,20 @@ class Cells:
         self.used = 0
         """Cells that hold at least one sequence."""
 
-    def own(self, sequence: int) -> int:
-        """Cells that come free when the sequence leaves; 0 for one that is not there."""
-        mine = self._sequences.get(sequence)
-        if mine is None:
-            return 0
-        copied = (self._sequences[i].shared for i in self._copies(sequence))
-        return mine.tokens - max(mine.shared, *copied, 0)
+    def held(self, sequences: Iterable[int]) -> int:
+        """Cells that at least one of these sequences is in."""
+        ends: dict[int, int] = {}  # how much of each sequence, from its beginning, is in use
+        for sequence in sequences:
+            end = self._sequences[sequence].tokens if sequence in self._sequences else 0
+            while end > 0:
+                mine = self._sequences[sequence]
+                ends[sequence] = max(ends.get(sequence, mine.shared), end)
+                sequence, end = mine.source, min(end, mine.shared)
+        return sum(end - self._sequences[sequence].shared for sequence, end in ends.items())
+
+    def freed(self, sequences: Collection[int]) -> int:
+        """Cells that come free when these sequences leave together."""
+        return self.used - self.held(i for i in self._sequences if i not in sequences)
 
     def set(self, sequence: int, tokens: int) -> None:
         """It holds that many tokens now; more were decoded, or some cut off."""

@@ -13,7 +13,7 @@ Reuse never crosses a scope. A prefix that another one begins with is not kept b
 still running can be shared, too, as soon as its prompt is in the cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,7 +38,6 @@ class Reuse(NamedTuple):
 @dataclass(slots=True)
 class _Kept:
     scope: str
-    tokens: tuple[int, ...]
     sequence: int
     running: bool
     parked_bytes: int = 0
@@ -62,7 +61,9 @@ Effect = Park | Forget
 
 
 class Prefixes:
-    """All prefixes of one KV cache. `own_cells` tells what a sequence's leaving would free."""
+    """All prefixes of one KV cache. `freed_cells` tells what sequences would free that
+    leave together: cells that they share stay until the last of them goes.
+    """
 
     def __init__(
         self,
@@ -70,10 +71,10 @@ class Prefixes:
         idle_tokens: int,
         idle_sequences: int,
         parked_bytes: int,
-        own_cells: Callable[[int], int],
+        freed_cells: Callable[[Collection[int]], int],
     ) -> None:
         self._idle_tokens, self._idle_sequences = idle_tokens, idle_sequences
-        self._parked_limit, self._own_cells = parked_bytes, own_cells
+        self._parked_limit, self._freed_cells = parked_bytes, freed_cells
         self._trees: dict[str, RadixTree[int]] = {}
         self._kept: dict[int, _Kept] = {}  # in order of last use
         self._next_key = 0
@@ -111,21 +112,20 @@ class Prefixes:
     def running(self, scope: str, tokens: Sequence[int], sequence: int) -> int:
         """These tokens of a running sequence are in the cache; the key they are known by."""
         key, self._next_key = self._next_key, self._next_key + 1
-        self._kept[key] = _Kept(scope, tuple(tokens), sequence, running=True)
+        self._kept[key] = _Kept(scope, sequence, running=True)
         self._tree(scope).add(key, tokens)
         return key
 
     def ended(self, key: int, tokens: Sequence[int]) -> list[Effect]:
         """A running sequence is over, with these tokens in the cache: it is idle, or forgotten."""
         kept = self._kept[key]
-        kept.running, kept.tokens = False, tuple(tokens)
+        kept.running = False
         if len(tokens) < LEAST_TOKENS:
             return [self._forget(key)]
         tree = self._tree(kept.scope)
         tree.add(key, tokens)
         self._touch(key)
-        covered = [k for k in tree.covered(key) if not self._kept[k].running]
-        return [self._forget(k) for k in covered] + self._fit_cache()
+        return [self._forget(k) for k in tree.covered(key) if not self._kept[k].running]
 
     def gone(self, key: int) -> None:
         """A running sequence has lost its cells."""
@@ -161,6 +161,19 @@ class Prefixes:
             out.append(self._forget(parked.pop(0)))
         return out
 
+    def fit_cache(self) -> list[Effect]:
+        """Some sequence has left: what only idle prefixes hold now keeps to its bound."""
+        idle, leaving, out = self.idle, list[int](), list[Effect]()
+        cells = self._freed_cells([self._kept[k].sequence for k in idle])
+        while idle and (
+            cells - self._freed_cells(leaving) > self._idle_tokens
+            or len(idle) > self._idle_sequences
+        ):
+            first = idle.pop(0)
+            leaving.append(self._kept[first].sequence)
+            out.append(self._leave(first))
+        return out
+
     def reclaim(self) -> list[Effect]:
         """The cache is full: the prefix that was idle longest leaves it; none: nobody is idle."""
         idle = self.idle
@@ -169,15 +182,6 @@ class Prefixes:
     def forget(self, key: int) -> Forget:
         """It cannot be used."""
         return self._forget(key)
-
-    def _fit_cache(self) -> list[Effect]:
-        idle, out = self.idle, list[Effect]()
-        cells = sum(self._own_cells(self._kept[k].sequence) for k in idle)
-        while idle and (cells > self._idle_tokens or len(idle) > self._idle_sequences):
-            first = idle.pop(0)
-            cells -= self._own_cells(self._kept[first].sequence)
-            out.append(self._leave(first))
-        return out
 
     def _leave(self, key: int) -> Effect:
         if self._parked_limit <= 0:

@@ -15,11 +15,12 @@ from services.llm import gguf_meta
 from services.llm.answer import Answer, Times
 from services.llm.choosing import Chooser
 from services.llm.constraint import Constraint
-from services.llm.core.drafting import Governor, Lookup
+from services.llm.core.drafting import Governor, Lookup, Tally
+from services.llm.draft_model import DraftModel
 from services.llm.engine import EngineFacts, EngineSpec, Occupancy
 from services.llm.gguf_meta import GgufMeta
 from services.llm.grammars import Grammars
-from services.llm.job import Job
+from services.llm.job import Job, guess_each
 from services.llm.kv_cache import CacheRoom, KvCache
 from services.llm.limits import check_params
 from services.llm.llama_api import Model, Vocabulary
@@ -56,10 +57,11 @@ class LlamaEngine:
         self._tokenizer: Tokenizer | None = None
         self._prompts: Prompts | None = None
         self._loop: DecodeLoop | None = None
+        self._draft: DraftModel | None = None
         self._candidates: Candidates | None = None
         self._grammars: Grammars | None = None
         self._facts: EngineFacts | None = None
-        self._guesses = False
+        self._guesses, self._tally = False, Tally()
 
     @property
     def facts(self) -> EngineFacts:
@@ -89,6 +91,8 @@ class LlamaEngine:
             self._guesses = spec.speculation != "off" and room.shares_prefixes
             self._context = Context(model, _context_size(spec, room))
             self._context.warm_up(0)
+            if spec.speculation == "draft":
+                self._draft = DraftModel(spec, model, room.cells, room.running)
         except Fault:
             self.close()
             raise
@@ -113,18 +117,24 @@ class LlamaEngine:
         self._grammars = Grammars(vocabulary)
         bounds = LoopBounds(
             places=spec.places,
-            running=room.sequences - room.idle_sequences,
+            running=room.running,
             chunk_tokens=spec.prefill_chunk_tokens,
             waiting=spec.waiting,
             buffer_tokens=spec.buffer_tokens,
         )
-        self._loop = DecodeLoop(context, vocabulary, KvCache(context, room), bounds)
+        guess = self._draft.guess if self._draft is not None else guess_each
+        self._loop = DecodeLoop(context, vocabulary, KvCache(context, room), bounds, guess)
         self._loop.start()
 
     @property
     def healthy(self) -> bool:
         """See the protocol."""
         return self._loop is not None and self._loop.healthy
+
+    @property
+    def tally(self) -> Tally:
+        """What guessing ahead has come to."""
+        return self._tally
 
     def occupancy(self) -> Occupancy:
         """See the protocol."""
@@ -189,7 +199,9 @@ class LlamaEngine:
         scope = answer.params.cache_scope if self._spec.cache_scope == "key" else ""
         job = Job(answer, stream, choosing, scope)
         if answer.speculates:
-            job.drafter, job.governor = Lookup(), Governor(self._spec.draft_tokens)
+            job.governor = Governor(self._spec.draft_tokens, self._tally)
+        if self._spec.speculation == "lookup":
+            job.drafter = Lookup()
         return job
 
     def _chooser(self, answer: Answer, form: Constraint | None, *, form_thinks: bool) -> Chooser:
@@ -239,11 +251,13 @@ class LlamaEngine:
 
     def close(self) -> None:
         """See the protocol."""
-        loop, context = self._loop, self._context
-        self._tokenizer = self._prompts = self._loop = self._context = None
+        loop, context, draft = self._loop, self._context, self._draft
+        self._tokenizer = self._prompts = self._loop = self._context = self._draft = None
         # A thread stuck in the native library still uses the context: to free it would crash.
         if context is not None and (loop is None or loop.close(CLOSE_TIMEOUT_S)):
             context.close()
+            if draft is not None:
+                draft.close()
 
 
 def _room(spec: EngineSpec, model: Model, context_tokens: int) -> CacheRoom:
@@ -269,7 +283,7 @@ def _room(spec: EngineSpec, model: Model, context_tokens: int) -> CacheRoom:
 
 def _context_size(spec: EngineSpec, room: CacheRoom) -> ContextSize:
     guesses = spec.draft_tokens if spec.speculation != "off" else 0
-    outputs = (room.sequences - room.idle_sequences) * (1 + guesses)
+    outputs = room.running * (1 + guesses)
     return ContextSize(
         cells=room.cells,
         sequences=room.sequences,

@@ -14,6 +14,7 @@ from services.llm.regex_bounds import weigh
 from services.llm.schema_blame import blamed
 from services.llm.schema_check import Check, Schema, parse
 from services.llm.schema_choices import told_apart
+from services.llm.schema_closed import closed
 from services.llm.schema_ends import check_ends
 from services.llm.unfit import Unfit, unfit
 from services.llm.values import ConstraintKind, OutputConstraint
@@ -81,7 +82,7 @@ def _schema(source: str, compile_: Compile) -> LLMatcher:
 
 
 def _json(schema: Schema) -> str:
-    words = schema if isinstance(schema, dict) else {}
+    words = closed(schema) if isinstance(schema, dict) else {}
     return f"{_UNFORCED}start: %json {json.dumps(words | _STYLE)}"
 
 

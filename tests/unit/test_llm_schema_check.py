@@ -107,7 +107,12 @@ def needs(schema: Any, name: str = "a") -> dict[str, Any]:
             "`$.oneOf` cannot be compiled: its choices may hold at once",
         ),
         (
-            {"type": "object", "properties": {"a": {}, "b": {}}, "minProperties": 1},
+            {
+                "type": "object",
+                "properties": {"a": {}, "b": {}},
+                "additionalProperties": {},
+                "minProperties": 1,
+            },
             "`$.minProperties` cannot be compiled: min/maxProperties only supported",
         ),
     ],

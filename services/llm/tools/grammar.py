@@ -13,6 +13,7 @@ from typing import Any
 
 from services.llm.parts import ReplyForm
 from services.llm.reasoning import ThinkMarks
+from services.llm.schema_closed import closed
 from services.llm.tools.quoted_grammar import QuotedRules
 from services.llm.tools.syntax import Syntax
 from services.llm.values import Tool, ToolChoice, ToolMode
@@ -97,7 +98,8 @@ def _call(tool: Tool, syntax: Syntax, token_of: TokenOf) -> str:
 def _schema(tool: Tool) -> dict[str, Any]:
     if not tool.parameters:
         return {"type": "object", "properties": {}, "additionalProperties": False}
-    return {"type": "object", **tool.parameters}
+    schema: dict[str, Any] = closed({"type": "object", **tool.parameters})
+    return schema
 
 
 def _spelled(mark: str, token_of: TokenOf) -> str:

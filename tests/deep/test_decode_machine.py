@@ -4,7 +4,7 @@ Requests with prompts that begin alike come a few steps apart, with any number o
 scopes, samplers and forms, into a KV cache that is too small for them; they are read to the end, or
 left, or slept on; steps are aborted and fail (`decode_world`). Every request must be told what is
 due to it and end once (`decode_wishes`); greedy answers must be those of a lone engine, up to a
-near tie; and when all is over the engine holds idle prefixes, within their bounds, and nothing else.
+near tie; and when all is over the engine holds idle prefixes, within bounds, and nothing else.
 
 What the threads make of a seed differs from run to run, so a failure names the seed, and what was
 asked, for people to look at.
@@ -19,7 +19,6 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from services.llm.engine import EngineSpec
-from services.llm.engine_llama import LlamaEngine
 from services.llm.values import TokenPrompt
 from tests.deep.decode_wishes import CONTEXT_TOKENS, Heard, Wish, Wishes
 from tests.deep.decode_world import World, quiet
@@ -73,7 +72,8 @@ class History:
             self.lone.close()
 
     async def _ask_all(self) -> None:
-        sleepers, tasks = [], []
+        sleepers: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         for _ in range(REQUESTS):
             wish = self.wishes.draw()
             task = asyncio.create_task(self._one(wish))

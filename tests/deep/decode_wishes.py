@@ -56,7 +56,7 @@ class Wishes:
         params = GenerateParams(
             chance.choice((0, min(left, chance.randint(1, 60)), min(left, chance.randint(1, 20)))),
             sampling=GREEDY,
-            choices=chance.choice((1, 1, 1, 2, 3)),
+            choices=chance.choice((1, 1, 2, 3)),
             tier=chance.choice(tuple(Tier)),
             cache_scope=chance.choice(("", "", "alice")),
             ignore_eos=True,

@@ -18,8 +18,12 @@ from services.llm import engine_llama
 from services.llm.engine import EngineSpec, Occupancy
 from services.llm.engine_llama import LlamaEngine
 from services.llm.llama_api import Model
+from services.llm.llama_context import KvCacheFull
 from services.llm.llama_sampler import Sampler
 from tests.engine_kit import loaded
+
+POLLS = 70
+"""How often a pass over the device asks whether to abort, about."""
 
 
 @dataclass
@@ -57,6 +61,8 @@ class World:
     steps: int = 0
     failed_steps: int = 0
     aborted_steps: int = 0
+    most_full_in_a_row: int = 0
+    """Steps for which there was no room."""
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     """Of requests that may be cancelled."""
 
@@ -70,7 +76,7 @@ class World:
         context: Any = self.engine._context
         self._decode, self._cut, self._flag = context.decode, context.cut, context._flag
         context.decode, context.cut = self._meddled, self._cut_or_not
-        self._polls_left = 0
+        self._polls_left = self._full_in_a_row = 0
         self._poll = native.ggml_abort_callback(self._polled)
         native.llama_set_abort_callback(context.handle, self._poll, None)
 
@@ -100,12 +106,23 @@ class World:
             live = [task for task in self.tasks if not task.done()]
             if live:
                 self._loop.call_soon_threadsafe(self.chance.choice(live).cancel)
-        elif dice < 0.04:
-            self._polls_left = self.chance.randint(1, 250)
+        elif dice < (0.3 if self._passes() > 1 else 0.04):
+            self._polls_left = self.chance.randint(1, POLLS * self._passes())
         elif dice < 0.045 and self.failures:
             self.failed_steps += 1
             raise Fault(Reason.ENGINE_CRASHED, "Meddled with.")
-        self._decode()
+        try:
+            self._decode()
+        except KvCacheFull:
+            self._full_in_a_row += 1
+            self.most_full_in_a_row = max(self.most_full_in_a_row, self._full_in_a_row)
+            raise
+        self._full_in_a_row = 0
+
+    def _passes(self) -> int:
+        """Over the device, of the next step."""
+        rows = self.engine._context.rows  # type: ignore[union-attr]
+        return -(-rows // min(self.spec.ubatch_tokens, self.spec.batch_tokens))
 
     def _polled(self, _data: Any) -> bool:
         if self._polls_left:
@@ -132,6 +149,7 @@ def quiet(world: World, broken: Callable[[str], Exception]) -> None:
     ledger = {i: mine.tokens for i, mine in cache._cells._sequences.items()}
     rules = {
         "nobody runs, waits or is parked": engine.occupancy() == Occupancy(0, 0, 0),
+        "who finds no room leaves some": world.most_full_in_a_row <= room.sequences,
         "every sampler is closed": world.samplers.open == 0,
         "no memory is reserved": not cache._reserved and prefixes._reserved_bytes == 0,
         "every prefix is idle or parked": len(prefixes._kept) == len(idle) + len(prefixes.parked),

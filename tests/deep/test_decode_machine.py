@@ -4,7 +4,7 @@ Requests with prompts that begin alike come a few steps apart, with any number o
 scopes, samplers and forms, into a KV cache that is too small for them; they are read to the end, or
 left, or slept on; steps are aborted and fail (`decode_world`). Every request must be told what is
 due to it and end once (`decode_wishes`); greedy answers must be those of a lone engine, up to a
-near tie; and when all is over the engine holds idle prefixes, within their bounds, and nothing else.
+near tie; and when all is over the engine holds idle prefixes, within bounds, and nothing else.
 
 What the threads make of a seed differs from run to run, so a failure names the seed, and what was
 asked, for people to look at.
@@ -72,7 +72,8 @@ class History:
             self.lone.close()
 
     async def _ask_all(self) -> None:
-        sleepers, tasks = [], []
+        sleepers: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         for _ in range(REQUESTS):
             wish = self.wishes.draw()
             task = asyncio.create_task(self._one(wish))
@@ -150,12 +151,12 @@ def _spec(model: Path, chance: random.Random) -> EngineSpec:
     return EngineSpec(
         model,
         CONTEXT_TOKENS,
-        places=chance.randint(1, 4),
+        places=chance.choice((1, 2, 4, 4)),
         threads=1,
         batch_tokens=chance.choice((20, 60, 128)),
         ubatch_tokens=chance.choice((8, 60)),
         prefill_chunk_tokens=chance.choice((8, 32)),
-        cache_tokens=chance.choice((0, 256, 512)),
+        cache_tokens=chance.choice((0, 256, 320, 512)),
         idle_cache_tokens=chance.choice((0, 64, 512)),
         prefix_cache_mib=chance.choice((0, 1, 64)),
         cache_scope=chance.choice(("global", "key")),

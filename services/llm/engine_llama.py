@@ -6,6 +6,7 @@ gRPC, permits and processes stay out.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -27,9 +28,10 @@ from services.llm.llama_context import Context, ContextSize
 from services.llm.llama_sampler import Candidates, Sampler
 from services.llm.loop import DecodeLoop, LoopBounds
 from services.llm.prompts import Prepared, Prompts, chars_of
+from services.llm.step import Step
 from services.llm.stream import AnswerStream
 from services.llm.tokenizer import Tokenizer
-from services.llm.values import Chunk, GenerateParams, OutputConstraint, Prompt
+from services.llm.values import Chunk, Conversation, GenerateParams, Prompt
 
 T = TypeVar("T")
 
@@ -65,6 +67,11 @@ class LlamaEngine:
     def facts(self) -> EngineFacts:
         """Known after `load`."""
         return _loaded(self._facts)
+
+    @property
+    def step_costs(self) -> Step:
+        """What its steps have cost so far."""
+        return _loaded(self._loop).step
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -143,8 +150,8 @@ class LlamaEngine:
         """See the protocol."""
         arrived_s, loop = time.perf_counter(), _loaded(self._loop)
         check_params(params, self.facts.vocabulary_tokens)
-        prepared = await self._prepared(prompt)
-        form = await self._form(prepared.output or params.output)
+        prepared = await self._prepared(_thoughtless(prompt) if params.output else prompt)
+        form = await self._form(prepared, params)
         stream = AnswerStream(params.choices)
         jobs = self._jobs(prepared, params, form, stream, arrived_s)
         loop.submit(jobs[0])
@@ -181,25 +188,35 @@ class LlamaEngine:
                 choice=choice,
                 speculates=self._guesses,
             )
-            jobs.append(self._job(answer, form and form.copy(), stream))
+            choosing = partial(
+                self._chooser, answer, form and form.copy(), form_thinks=prepared.output is not None
+            )
+            jobs.append(self._job(answer, choosing, stream))
         jobs[0].followers = jobs[1:]
         return jobs
 
-    def _job(self, answer: Answer, form: Constraint | None, stream: AnswerStream) -> Job:
+    def _job(self, answer: Answer, choosing: Callable[[], Chooser], stream: AnswerStream) -> Job:
         scope = answer.params.cache_scope if self._spec.cache_scope == "key" else ""
-        job = Job(answer, stream, partial(self._chooser, answer, form), scope)
+        job = Job(answer, stream, choosing, scope)
         if answer.speculates:
             job.governor = Governor(self._spec.draft_tokens, self._tally)
         if self._spec.speculation == "lookup":
             job.drafter = Lookup()
         return job
 
-    def _chooser(self, answer: Answer, form: Constraint | None) -> Chooser:
+    def _chooser(self, answer: Answer, form: Constraint | None, *, form_thinks: bool) -> Chooser:
         vocabulary = _loaded(self._prompts).vocabulary
         sampler = Sampler(
             answer.params.sampling, vocabulary.size, answer.tokens, shift=answer.choice
         )
-        return Chooser(answer.params, vocabulary, sampler, _loaded(self._candidates), form)
+        return Chooser(
+            answer.params,
+            vocabulary,
+            sampler,
+            _loaded(self._candidates),
+            form,
+            form_thinks=form_thinks,
+        )
 
     async def _prepared(self, prompt: Prompt) -> Prepared:
         prompts = _loaded(self._prompts)
@@ -208,10 +225,14 @@ class LlamaEngine:
             return prompts.prepare(prompt)
         return await _on_thread(partial(prompts.prepare, prompt))
 
-    async def _form(self, output: OutputConstraint | None) -> Constraint | None:
+    async def _form(self, prepared: Prepared, params: GenerateParams) -> Constraint | None:
+        """What the answer must look like; a call that is demanded goes before a form."""
+        output, param = prepared.output or params.output, "response_format"
         if output is None:
             return None
-        return await _on_thread(partial(_loaded(self._grammars).compile, output))
+        if prepared.output is not None:
+            param = "tools"
+        return await _on_thread(partial(_loaded(self._grammars).compile, output, param))
 
     def _limit(self, prompt_tokens: int, params: GenerateParams) -> int:
         context = self.facts.context_tokens
@@ -292,6 +313,13 @@ def _context_tokens(spec: EngineSpec, model: Model, meta: GgufMeta) -> int:
             f"set its context_tokens to 1 to {trained}, not {wanted}.",
         )
     return wanted
+
+
+def _thoughtless(prompt: Prompt) -> Prompt:
+    """A form begins with the first token: who must keep to one does not think unless he is told."""
+    if isinstance(prompt, Conversation) and prompt.thinking is None:
+        return replace(prompt, thinking=False)
+    return prompt
 
 
 async def _on_thread(work: Callable[[], T]) -> T:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
+from services.llm.core.pace import Pace
 from services.llm.core.plan import Demand, plan_step
 from services.llm.engine import Occupancy
 from services.llm.job import Job, guess_each
@@ -68,6 +69,7 @@ class DecodeLoop:
         self._guess = guess
         self._context, self._cache, self._bounds = context, cache, bounds
         self._step = Step(context, vocabulary, cache)
+        self._pace = Pace(bounds.chunk_tokens)
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._parked: list[Job] = []
@@ -202,7 +204,7 @@ class DecodeLoop:
         slices = plan_step(
             demands,
             batch_tokens=self._context.batch_tokens,
-            chunk_tokens=self._bounds.chunk_tokens,
+            chunk_tokens=self._pace.chunk_tokens,
         )
         return [Part(jobs[i], tokens, outputs) for i, tokens, outputs in slices]
 
@@ -252,8 +254,14 @@ class DecodeLoop:
             for part in plan:
                 self._end(part.job, fault)
         else:
+            self._keep_pace(plan)
             for outcome in outcomes:
                 self._tell(outcome)
+
+    def _keep_pace(self, plan: list[Part]) -> None:
+        newcomers = [part.tokens for part in plan if part.tokens > part.outputs]
+        if 0 < len(newcomers) < len(plan):
+            self._pace.observe(sum(newcomers), self._step.last_s)
 
     def _make_room(self, plan: list[Part]) -> None:
         """Idle prefixes go first, then whoever matters least: the lowest tier, the youngest."""

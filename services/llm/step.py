@@ -43,8 +43,10 @@ class Step:
 
     def __init__(self, context: Context, vocabulary: Vocabulary, cache: KvCache) -> None:
         self._context, self._vocabulary, self._cache = context, vocabulary, cache
+        self.last_s = 0.0
+        """Time inside the native decode, of the last step."""
         self.decode_s = 0.0
-        """Time inside the native decode, of all steps."""
+        """The same, of all steps."""
         self.steps = 0
 
     def perform(self, plan: list[Part]) -> list[Outcome]:
@@ -52,7 +54,8 @@ class Step:
         rows = self._fill(plan)
         began_s = time.perf_counter()
         self._context.decode()
-        self.decode_s += time.perf_counter() - began_s
+        self.last_s = time.perf_counter() - began_s
+        self.decode_s += self.last_s
         self.steps += 1
         return [self._outcome(part, row) for part, row in zip(plan, rows, strict=True)]
 

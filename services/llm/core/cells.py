@@ -28,13 +28,13 @@ class Cells:
     def held(self, sequences: Iterable[int]) -> int:
         """Cells that at least one of these sequences is in."""
         ends: dict[int, int] = {}  # how much of each sequence, from its beginning, is in use
-        for sequence in sequences:
-            end = self._sequences[sequence].tokens if sequence in self._sequences else 0
+        for i in sequences:
+            at, end = i, self._sequences[i].tokens if i in self._sequences else 0
             while end > 0:
-                mine = self._sequences[sequence]
-                ends[sequence] = max(ends.get(sequence, mine.shared), end)
-                sequence, end = mine.source, min(end, mine.shared)
-        return sum(end - self._sequences[sequence].shared for sequence, end in ends.items())
+                mine = self._sequences[at]
+                ends[at] = max(ends.get(at, mine.shared), end)
+                at, end = mine.source, min(end, mine.shared)
+        return sum(end - self._sequences[i].shared for i, end in ends.items())
 
     def freed(self, sequences: Collection[int]) -> int:
         """Cells that come free when these sequences leave together."""

@@ -36,7 +36,7 @@ def demanded(tools: Sequence[Tool], choice: ToolChoice, form: ReplyForm, token_o
     assert syntax is not None  # noqa: S101  tools are on offer
     if choice.mode is ToolMode.NAMED:
         tools = [tool for tool in tools if tool.name == choice.name]
-    many = choice.mode is ToolMode.REQUIRED and syntax.parallel
+    many = choice.mode is ToolMode.REQUIRED and syntax.parallel and not choice.single
     alternatives, rules = _tools(tools, syntax, token_of)
     if form.think:
         rules.append(_thinking(form.think, token_of))

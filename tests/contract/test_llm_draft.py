@@ -16,7 +16,7 @@ from services.llm.engine import EngineSpec
 from services.llm.engine_llama import MORE_RUNNING, LlamaEngine
 from services.llm.values import BarePrompt, GenerateParams, SamplingParams, Speculation, TokenPrompt
 from tests.engine_kit import GREEDY, answer_of, collect, first_text, loaded, until
-from tests.tiny_gguf import make_tiny_gguf
+from tests.tiny_gguf import IM_END, make_tiny_gguf
 
 Opened = Callable[..., LlamaEngine]
 LONG = "the tide moves the water and the river moves the bridge " * 8
@@ -136,6 +136,14 @@ async def test_unsure_guesses_are_not_tried(
 ) -> None:
     monkeypatch.setattr("services.llm.draft_model.LEAST_PROBABILITY", 1.1)
     _, told = await answered(opened("model"), LONG, answer_of(40))
+    assert told == Speculation(0, 0, 0)
+
+
+async def test_the_end_of_an_answer_is_not_guessed(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.llm.draft_model.best", lambda _: (IM_END, 1.0))
+    _, told = await answered(opened("model"), LONG, answer_of(20))
     assert told == Speculation(0, 0, 0)
 
 

@@ -76,7 +76,7 @@ def test_a_draft_model_is_counted_once_for_the_process(meta: GgufMeta) -> None:
 
 
 def test_a_draft_model_follows_all_the_cache_holds(meta: GgufMeta) -> None:
-    small = replace(meta, values=meta.values | {"llama.context_length": 512})
+    small = replace(meta, values={**meta.values, "llama.context_length": 512})
     spec = replace(SPEC, speculation="draft", draft_path=Path("d"))
     more = replace(spec, places=8)
     grown = estimate_draft_mib(small, meta, more, on_card=False)

@@ -328,7 +328,7 @@ class _NoRoute:
         """The refusal, naming what there is."""
         method, path = request.method, request.url.path[:200]
         if isinstance(error, HTTPException) and error.status_code == 405:
-            allowed = (error.headers or {}).get("allow") or (error.headers or {}).get("Allow", "")
+            allowed = ", ".join(self._methods(request.scope))
             message = f"{path} does not take {method}; it takes {allowed}."
             answer = errors.response(Fault(Reason.METHOD_NOT_ALLOWED, message))
             answer.headers["allow"] = allowed
@@ -336,6 +336,12 @@ class _NoRoute:
         known = ", ".join(str(path) for path in self._paths())
         message = f"There is no {method} {path} here; there are {known}."
         return errors.response(Fault(Reason.ROUTE_NOT_FOUND, message))
+
+    def _methods(self, scope: Scope) -> list[str]:
+        """What the path takes, by all its routes: the router's refusal knows the first alone."""
+        routes = (route for route in self._app.routes if isinstance(route, Route))
+        fitting = [one for one in routes if one.matches(scope)[0] is not Match.NONE]
+        return sorted({method for one in fitting for method in one.methods or ()})
 
     def _paths(self) -> list[str]:
         shown = (CHAT_PATH, *self._app.openapi()["paths"], OPENAPI_PATH, DOCS_PATH)

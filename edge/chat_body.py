@@ -17,6 +17,7 @@ MOST_CALLS = 128
 _MOST_MODALITIES = 8
 _LANGUAGE = Meta(max_length=64)
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
 Schema = Annotated[Raw | UnsetType, Meta(description="A JSON schema.")]
 
 
@@ -53,7 +54,7 @@ class AssistantToolCall(msgspec.Struct, forbid_unknown_fields=True):
 class ChatMessage(msgspec.Struct, forbid_unknown_fields=True):
     """One turn of the conversation."""
 
-    role: str
+    role: Annotated[str, Meta(extra_json_schema={"enum": list(ROLES)})]
     content: str | Annotated[list[ContentPart], Meta(max_length=MOST_PARTS)] | None = None
     name: Annotated[str, Meta(max_length=256)] | None = None
     reasoning_content: str | None = None

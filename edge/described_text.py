@@ -22,6 +22,7 @@ from edge.responses.objects import (
     ResponseItemList,
     ResponseObject,
 )
+from edge.speech import ErrorEnvelope
 
 CHAT_PATH = "/v1/chat/completions"
 RESPONSES_PATH = "/v1/responses"
@@ -33,7 +34,7 @@ _WHOLE = "The answer; with `stream: true`, server-sent events."
 
 
 def _chat() -> Operation:
-    done = said(ChatCompletion, _WHOLE, streamed=ChatCompletionChunk)
+    done = said(ChatCompletion, _WHOLE, streamed=(ChatCompletionChunk, ErrorEnvelope))
     return posted("create_chat_completion", "Answer a conversation", "chat", ChatBody, done)
 
 
@@ -58,12 +59,12 @@ def _count() -> Operation:
 
 
 def _completions() -> Operation:
-    done = said(Completion, _WHOLE, streamed=Completion)
+    done = said(Completion, _WHOLE, streamed=(Completion, ErrorEnvelope))
     return posted("create_completion", "Complete a prompt", "completions", CompletionBody, done)
 
 
 def _engine() -> Operation:
-    done = said(Completion, _WHOLE, streamed=Completion)
+    done = said(Completion, _WHOLE, streamed=(Completion, ErrorEnvelope))
     summary = "Complete a prompt on an engine"
     told = posted("legacy_engines", summary, "legacy", EngineBody, done)
     engine = {"type": "string", "minLength": 1}

@@ -109,7 +109,12 @@ def key_header() -> dict[str, Any]:
     return header(
         fairness.HEADER,
         "Whose it is: within a tier, those who ask are served in turn; what is kept is theirs.",
-        {"type": "string", "minLength": 1, "maxLength": fairness.MOST_CHARS},
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": fairness.MOST_CHARS,
+            "pattern": "^[!-~]([ -~]*[!-~])?$",  # of ASCII; HTTP takes the spaces around it off
+        },
     )
 
 

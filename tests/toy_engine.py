@@ -86,6 +86,11 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
     ) -> llm_pb2.TokenizeResponse:
         raise not_implemented("Tokenising")
 
+    async def GetOccupancy(
+        self, request: llm_pb2.GetOccupancyRequest, context: Context
+    ) -> llm_pb2.GetOccupancyResponse:
+        raise not_implemented("Telling what runs")
+
     async def Detokenize(
         self, request: llm_pb2.DetokenizeRequest, context: Context
     ) -> llm_pb2.DetokenizeResponse:

@@ -127,6 +127,24 @@ class Occupancy:
     """Taken out of a full KV cache, to go on later."""
 
 
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a KV cache holds; exact while nothing runs."""
+
+    cells: int
+    used_cells: int
+    """Each counted once, however many share it."""
+    idle_cells: int
+    """Of these, what prefixes of finished requests hold."""
+    sequences: int
+    free_sequences: int
+    idle_prefixes: int
+    parked_prefixes: int
+    """Those in host memory."""
+    parked_bytes: int
+    """Host memory of parked prefixes and answers."""
+
+
 class Engine(Protocol):
     """A model that answers prompts. All methods but `load` are for the event loop's thread."""
 
@@ -146,6 +164,9 @@ class Engine(Protocol):
 
     def occupancy(self) -> Occupancy:
         """Requests that hold a place, and that wait for one."""
+
+    def holdings(self) -> Holdings:
+        """What its KV cache holds."""
 
     def count_tokens(self, prompt: Prompt) -> int:
         """The length of `prompt` as `generate` would see it.

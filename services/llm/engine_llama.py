@@ -17,7 +17,7 @@ from services.llm.choosing import Chooser
 from services.llm.constraint import Constraint
 from services.llm.core.drafting import Governor, Lookup, Tally
 from services.llm.draft_model import DraftModel
-from services.llm.engine import EngineFacts, EngineSpec, Occupancy
+from services.llm.engine import EngineFacts, EngineSpec, Holdings, Occupancy
 from services.llm.gguf_meta import GgufMeta
 from services.llm.grammars import Grammars
 from services.llm.job import Job, guess_each
@@ -139,6 +139,10 @@ class LlamaEngine:
     def occupancy(self) -> Occupancy:
         """See the protocol."""
         return _loaded(self._loop).occupancy()
+
+    def holdings(self) -> Holdings:
+        """See the protocol."""
+        return _loaded(self._loop).holdings()
 
     def count_tokens(self, prompt: Prompt) -> int:
         """See the protocol."""

@@ -20,7 +20,7 @@ from services.llm.lexicon import Lexicon
 from services.llm.vector_wire import embed_response, rerank_response, texts_of
 from services.llm.vectors import VectorEngine, VectorKind, wrong_kind
 from services.llm.wire import params_of, prompt_of
-from services.llm.wire_answer import response_of
+from services.llm.wire_answer import occupancy_response, response_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -46,6 +46,11 @@ class _Tokens(rpc.LanguageModelServiceServicer):
     ) -> pb.DetokenizeResponse:
         self._check_model(request.model)
         return await asyncio.to_thread(lambda: self._lexicon().detokenize(request))
+
+    async def GetOccupancy(
+        self, request: pb.GetOccupancyRequest, context: Context
+    ) -> pb.GetOccupancyResponse:
+        raise not_implemented("Telling of a KV cache where there is none")
 
     def _check_model(self, asked: str) -> None:
         if asked != self._key:
@@ -91,6 +96,12 @@ class EngineServicer(_Tokens):
             async with aclosing(answer) as chunks:
                 async for chunk in chunks:
                     yield response_of(chunk)
+
+    async def GetOccupancy(
+        self, request: pb.GetOccupancyRequest, context: Context
+    ) -> pb.GetOccupancyResponse:
+        self._check_model(request.model)
+        return occupancy_response(self._engine.occupancy(), self._engine.holdings())
 
     async def CountTokens(
         self, request: pb.CountTokensRequest, context: Context

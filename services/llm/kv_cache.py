@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from services.llm.core.cells import Cells
 from services.llm.core.prefixes import Effect, Forget, Park, Prefixes
+from services.llm.engine import Holdings
 from services.llm.job import Job
 from services.llm.llama_context import Context
 
@@ -55,13 +56,30 @@ class KvCache:
         """In use, by running sequences and idle prefixes."""
         return self._cells.used
 
+    def holdings(self) -> Holdings:
+        """What there is in it. The one method that other threads may call: what it reads of the
+        prefixes are copies, each made in one step."""
+        idle, parked = self._prefixes.idle, self._prefixes.parked
+        sequences = self._prefixes.sequences(idle)
+        return Holdings(
+            cells=self._room.cells,
+            used_cells=self._cells.used,
+            idle_cells=self._cells.held(sequences),
+            sequences=self._room.sequences,
+            free_sequences=len(self._free),
+            idle_prefixes=len(idle),
+            parked_prefixes=len(parked),
+            parked_bytes=self._prefixes.host_bytes,
+        )
+
     def has_room(self, job: Job, others: Sequence[Job]) -> bool:
         """It can come, without somebody of `others`, who run, having to go for it."""
         if not others:
             return True
         held = self._cells.held(other.sequence for other in others)
+        owed = sum(other.answer.owed_tokens for other in others)  # prompts on their way into it
         wanted = len(job.answer.tokens) + MARGIN_CELLS
-        return held + wanted <= self._room.cells
+        return held + owed + wanted <= self._room.cells
 
     def enter(self, job: Job) -> None:
         """Give the job a sequence, with as much of its text in it as is known."""

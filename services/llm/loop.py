@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from chassis.errors import Fault, Reason
 from services.llm.core.pace import Pace
 from services.llm.core.plan import Demand, plan_step
-from services.llm.engine import Occupancy
+from services.llm.engine import Holdings, Occupancy
 from services.llm.job import Job, guess_each
 from services.llm.kv_cache import KvCache
 from services.llm.llama_api import Vocabulary
@@ -74,6 +74,8 @@ class DecodeLoop:
         self._waiting: deque[Job] = deque()
         self._parked: list[Job] = []
         self._running: dict[Job, None] = {}  # in order of arrival
+        self._crowded = False
+        """Somebody had to go, and no step has been done since: nobody comes in before one is."""
         self._arrivals = 0
         self._abortable: frozenset[Job] = frozenset()
         self._closing: Fault | None = None
@@ -150,6 +152,10 @@ class DecodeLoop:
             waiting = {job.stream for job in self._waiting} - running - parked
             return Occupancy(len(running), len(waiting), len(parked))
 
+    def holdings(self) -> Holdings:
+        """What the KV cache holds; a glance, for the thread may be changing it."""
+        return self._cache.holdings()
+
     def close(self, timeout_s: float) -> bool:
         """End every job and the thread; False: the thread is stuck in a native call."""
         with self._changed:
@@ -220,7 +226,7 @@ class DecodeLoop:
         """Who has a place from now on; None: nobody waits, or the first in line has to."""
         with self._changed:
             job = self._first_in_line()
-            if job is None or not self._may_run(job):
+            if job is None or (self._crowded and self._running) or not self._may_run(job):
                 return None
             line = self._parked if job in self._parked else self._waiting
             line.remove(job)
@@ -254,6 +260,7 @@ class DecodeLoop:
             for part in plan:
                 self._end(part.job, fault)
         else:
+            self._crowded = False
             self._keep_pace(plan)
             for outcome in outcomes:
                 self._tell(outcome)
@@ -276,6 +283,7 @@ class DecodeLoop:
             return
         victim = min(self._running, key=lambda job: (job.tier, -job.arrival))
         self._cache.park(victim)
+        self._crowded = True
         with self._changed:
             del self._running[victim]
             self._parked.append(victim)

@@ -64,6 +64,15 @@ class LanguageModelServicer(rpc.LanguageModelServiceServicer):
         if kind != asked:
             raise wrong_kind(kind, asked)
 
+    async def GetOccupancy(
+        self, request: pb.GetOccupancyRequest, context: Context
+    ) -> pb.GetOccupancyResponse:
+        self._check_kind(request.model, "language")
+        address = self._host.get(request.model).address
+        if not address:
+            return pb.GetOccupancyResponse()
+        return await ask_engine(address, lambda engine: engine.GetOccupancy, request)
+
     async def _without_permit(self, question: "Question[Q, A]", request: Q) -> A:
         """Answered by an engine of the model if there is one, else by its vocabulary."""
         hosted = self._host.get(request.model)

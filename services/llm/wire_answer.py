@@ -1,6 +1,9 @@
 """The engine's answers → cohabit.llm.v1 messages."""
 
+from dataclasses import asdict
+
 from cohabit.llm.v1 import llm_pb2 as pb
+from services.llm.engine import Holdings, Occupancy
 from services.llm.values import Candidate, Chunk, Finish, FinishReason, TokenLogprob, ToolCallDelta
 
 _FINISH = {
@@ -25,6 +28,11 @@ def response_of(chunk: Chunk) -> pb.GenerateResponse:
     if chunk.finish is not None:
         response.finish.CopyFrom(_finish(chunk.finish))
     return response
+
+
+def occupancy_response(occupancy: Occupancy, held: Holdings) -> pb.GetOccupancyResponse:
+    """What an engine is doing, and what its cache holds."""
+    return pb.GetOccupancyResponse(**asdict(occupancy), **asdict(held))
 
 
 def _delta(delta: ToolCallDelta) -> pb.ToolCallDelta:

@@ -221,10 +221,15 @@ def _request(request: pb.AdmitRequest, signer: Signer) -> Request:
 
 def _check_model(name: str) -> None:
     if not name:
-        raise Fault(Reason.INVALID_REQUEST, "Say which model: 'model' is empty.")
+        raise _bad_model("Say which model: 'model' is empty.")
     if len(name) > _MOST_KEY_CHARS:
-        long = f"A model's name has at most {_MOST_KEY_CHARS} characters; this has {len(name)}."
-        raise Fault(Reason.INVALID_REQUEST, long)
+        raise _bad_model(
+            f"A model's name has at most {_MOST_KEY_CHARS} characters; this has {len(name)}."
+        )
+
+
+def _bad_model(message: str) -> Fault:
+    return Fault(Reason.INVALID_REQUEST, message, metadata={"param": "model"})
 
 
 def _check_holder(lane: str, holder: str) -> None:

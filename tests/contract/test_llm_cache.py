@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.llm.engine import EngineSpec
+from services.llm.engine import EngineSpec, Occupancy
 from services.llm.engine_llama import LlamaEngine
 from services.llm.values import (
     BarePrompt,
@@ -152,6 +152,30 @@ async def test_a_cancelled_one_leaves_nothing_even_when_parked(opened: Opened) -
     assert engine.occupancy().parked == 0
     assert engine._loop._cache._reserved == {}
     assert engine._loop._cache.used_cells == 0
+
+
+async def test_the_books_of_the_cache_are_those_of_the_native_one(opened: Opened) -> None:
+    """Whatever has run: at rest every sequence is free or a prefix, and the free ones are empty."""
+    engine = opened(cache_tokens=512, places=3, idle_cache_tokens=300)
+    prompts = [BarePrompt(LONG), BarePrompt(LONG + "tide"), BarePrompt("a river " * 30)] * 3
+    answers = [
+        asyncio.create_task(collect(engine.generate(p, replace(answer_of(120), choices=1 + i % 3))))
+        for i, p in enumerate(prompts)
+    ]
+    await until(lambda: engine.occupancy().running > 1)
+    for task in answers[::2]:
+        task.cancel()
+    await asyncio.gather(*answers, return_exceptions=True)
+    await until(lambda: engine.occupancy() == Occupancy(0, 0))
+    held = engine.holdings()
+    assert held.free_sequences + held.idle_prefixes == held.sequences
+    assert held.used_cells == held.idle_cells <= 300
+    assert held.idle_prefixes > 0
+    assert engine._loop is not None
+    free = engine._loop._cache._free
+    context = engine._context
+    assert context is not None
+    assert [context.held_tokens(sequence) for sequence in free] == [0] * len(free)
 
 
 async def test_choices_share_the_prompt_and_differ(opened: Opened) -> None:

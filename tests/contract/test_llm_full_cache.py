@@ -146,3 +146,17 @@ async def test_a_state_that_cannot_be_cut_is_not_guessed_on(
     engine = opened(speculation="lookup")
     _, finish, _ = await collect(engine.generate(prompt_of(400), answer_of(50)))
     assert finish.speculation is None
+
+
+@pytest.mark.parametrize("choices", [1, 3])
+async def test_who_had_to_go_does_not_come_back_before_the_others_got_on(
+    opened: Opened, choices: int
+) -> None:
+    """Prompts that are not in the cache yet want cells, too: more of them at a time than the cache
+    has parked one, brought it back, and were as far as before."""
+    engine = opened(cache_tokens=512, batch_tokens=512, ubatch_tokens=512, idle_cache_tokens=0)
+    params = replace(answer_of(200), choices=choices)
+    answers = [all_choices(engine, prompt_of(200, start=20 + i), params) for i in range(6)]
+    assert await asyncio.gather(*answers) == [[200] * choices] * 6
+    assert engine.occupancy() == Occupancy(0, 0)
+    assert engine.holdings().used_cells == 0

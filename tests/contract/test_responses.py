@@ -359,6 +359,8 @@ async def test_a_query_that_is_not_understood_is_refused(house: House) -> None:
         answer = await house.http.get(path)
         assert (answer.status_code, bool(answer.json()["error"]["param"])) == (400, True)
     assert (await house.http.get("/v1/responses")).status_code == 405
+    unknown = await house.http.options(f"/v1/responses/{made.id}")
+    assert (unknown.status_code, unknown.headers["allow"]) == (405, "DELETE, GET")
 
 
 # The document.

@@ -106,6 +106,7 @@ def test_tokens_embed_as_their_text_does(http: httpx.Client, client: openai.Open
         ({"input": "a", "truncate": True}, "truncate", "Unknown field"),
         ({"input": ["a", "cat " * 127]}, "input[1]", "has 129"),
         ({"input": "a", "model": "tiny"}, "model", "kind language"),
+        ({"input": "a", "model": "m" * 200}, "model", "at most 128"),
         ({"input": "a", "model": "rank"}, "model", "kind reranker"),
     ],
 )

@@ -109,9 +109,9 @@ def needs(schema: Any, name: str = "a") -> dict[str, Any]:
         (
             {
                 "type": "object",
-                "properties": {"a": {}, "b": {}},
-                "additionalProperties": {},
-                "minProperties": 1,
+                "properties": {"a": {}},
+                "patternProperties": {"^x": {}},
+                "minProperties": 2,
             },
             "`$.minProperties` cannot be compiled: min/maxProperties only supported",
         ),

@@ -27,14 +27,14 @@ class Cells:
 
     def held(self, sequences: Iterable[int]) -> int:
         """Cells that at least one of these sequences is in."""
+        known = dict(self._sequences)  # whole, for a glance from another thread
         ends: dict[int, int] = {}  # how much of each sequence, from its beginning, is in use
         for i in sequences:
-            at, end = i, self._sequences[i].tokens if i in self._sequences else 0
-            while end > 0:
-                mine = self._sequences[at]
-                ends[at] = max(ends.get(at, mine.shared), end)
-                at, end = mine.source, min(end, mine.shared)
-        return sum(end - self._sequences[i].shared for i, end in ends.items())
+            at, end = i, known[i].tokens if i in known else 0
+            while end > 0 and at in known:
+                ends[at] = max(ends.get(at, known[at].shared), end)
+                at, end = known[at].source, min(end, known[at].shared)
+        return sum(end - known[i].shared for i, end in ends.items())
 
     def freed(self, sequences: Collection[int]) -> int:
         """Cells that come free when these sequences leave together."""

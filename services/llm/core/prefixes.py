@@ -13,7 +13,7 @@ Reuse never crosses a scope. A prefix that another one begins with is not kept b
 still running can be shared, too, as soon as its prompt is in the cache.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,12 +85,23 @@ class Prefixes:
     @property
     def idle(self) -> list[int]:
         """The prefixes that are in the cache for nobody, least recently used first."""
-        return [k for k, kept in self._kept.items() if kept.sequence >= 0 and not kept.running]
+        kept = dict(self._kept)  # whole, for a glance from another thread
+        return [k for k, one in kept.items() if one.sequence >= 0 and not one.running]
 
     @property
     def parked(self) -> list[int]:
         """Those in host memory, least recently used first."""
-        return [k for k, kept in self._kept.items() if kept.sequence < 0]
+        return [k for k, kept in dict(self._kept).items() if kept.sequence < 0]
+
+    @property
+    def host_bytes(self) -> int:
+        """Host memory in use, by prefixes and by what it was reserved for."""
+        return self.parked_bytes + self._reserved_bytes
+
+    def sequences(self, keys: Iterable[int]) -> list[int]:
+        """Where these are in the cache; those that have left it meanwhile are not."""
+        kept = (self._kept.get(key) for key in keys)
+        return [one.sequence for one in kept if one is not None and one.sequence >= 0]
 
     def find(self, scope: str, prompt: Sequence[int]) -> Reuse | None:
         """The best beginning for `prompt`, of which at least the last token is left to compute."""

@@ -1316,3 +1316,89 @@ class DetokenizeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DetokenizeResponse: _TypeAlias = DetokenizeResponse  # noqa: Y015
+
+@_typing.final
+class GetOccupancyRequest(_message.Message):
+    """Names the model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOccupancyRequest: _TypeAlias = GetOccupancyRequest  # noqa: Y015
+
+@_typing.final
+class GetOccupancyResponse(_message.Message):
+    """What is in an engine. `running + waiting + parked` is 0 when nobody is served;
+    then `used_cells` is `idle_cells`, and `free_sequences + idle_prefixes` is
+    `sequences`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    PARKED_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    USED_CELLS_FIELD_NUMBER: _builtins.int
+    IDLE_CELLS_FIELD_NUMBER: _builtins.int
+    SEQUENCES_FIELD_NUMBER: _builtins.int
+    FREE_SEQUENCES_FIELD_NUMBER: _builtins.int
+    IDLE_PREFIXES_FIELD_NUMBER: _builtins.int
+    PARKED_PREFIXES_FIELD_NUMBER: _builtins.int
+    PARKED_BYTES_FIELD_NUMBER: _builtins.int
+    running: _builtins.int
+    """Requests that hold a place."""
+    waiting: _builtins.int
+    """Requests that wait for a place."""
+    parked: _builtins.int
+    """Requests of which all that is left was taken out of a full KV cache, to go on
+    later.
+    """
+    cells: _builtins.int
+    """Cells of the KV cache, one a token."""
+    used_cells: _builtins.int
+    """In use, each counted once however many share it."""
+    idle_cells: _builtins.int
+    """Of these, what prefixes of finished requests hold."""
+    sequences: _builtins.int
+    """Sequences there may be in the cache."""
+    free_sequences: _builtins.int
+    idle_prefixes: _builtins.int
+    """Prefixes of finished requests: in the cache, and in host memory."""
+    parked_prefixes: _builtins.int
+    parked_bytes: _builtins.int
+    """Host memory that parked prefixes and answers take."""
+    def __init__(
+        self,
+        *,
+        running: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        parked: _builtins.int = ...,
+        cells: _builtins.int = ...,
+        used_cells: _builtins.int = ...,
+        idle_cells: _builtins.int = ...,
+        sequences: _builtins.int = ...,
+        free_sequences: _builtins.int = ...,
+        idle_prefixes: _builtins.int = ...,
+        parked_prefixes: _builtins.int = ...,
+        parked_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "free_sequences", b"free_sequences", "idle_cells", b"idle_cells", "idle_prefixes", b"idle_prefixes", "parked", b"parked", "parked_bytes", b"parked_bytes", "parked_prefixes", b"parked_prefixes", "running", b"running", "sequences", b"sequences", "used_cells", b"used_cells", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOccupancyResponse: _TypeAlias = GetOccupancyResponse  # noqa: Y015

@@ -63,6 +63,11 @@ class LanguageModelServiceStub:
                 request_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeRequest.SerializeToString,
                 response_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeResponse.FromString,
                 _registered_method=True)
+        self.GetOccupancy = channel.unary_unary(
+                '/cohabit.llm.v1.LanguageModelService/GetOccupancy',
+                request_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.GetOccupancyRequest.SerializeToString,
+                response_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.GetOccupancyResponse.FromString,
+                _registered_method=True)
         self.Detokenize = channel.unary_unary(
                 '/cohabit.llm.v1.LanguageModelService/Detokenize',
                 request_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.DetokenizeRequest.SerializeToString,
@@ -123,6 +128,17 @@ class LanguageModelServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOccupancy(self, request, context):
+        """GetOccupancy tells what a loaded model is doing, and what its KV cache holds.
+        Needs no permit. Exact while nothing runs; from the model service, all zero
+        for a model that is not loaded, and of several instances it tells of one.
+        NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for a model of
+        another kind.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Detokenize(self, request, context):
         """Detokenize answers the text of tokens; what is no whole character becomes
         U+FFFD. As Tokenize; INVALID_ARGUMENT for a token the model does not have.
@@ -158,6 +174,11 @@ def add_LanguageModelServiceServicer_to_server(servicer, server):
                     servicer.Tokenize,
                     request_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeRequest.FromString,
                     response_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'GetOccupancy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOccupancy,
+                    request_deserializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.GetOccupancyRequest.FromString,
+                    response_serializer=cohabit_dot_llm_dot_v1_dot_llm__pb2.GetOccupancyResponse.SerializeToString,
             ),
             'Detokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Detokenize,
@@ -304,6 +325,33 @@ class LanguageModelService:
             '/cohabit.llm.v1.LanguageModelService/Tokenize',
             cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeRequest.SerializeToString,
             cohabit_dot_llm_dot_v1_dot_llm__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOccupancy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cohabit.llm.v1.LanguageModelService/GetOccupancy',
+            cohabit_dot_llm_dot_v1_dot_llm__pb2.GetOccupancyRequest.SerializeToString,
+            cohabit_dot_llm_dot_v1_dot_llm__pb2.GetOccupancyResponse.FromString,
             options,
             channel_credentials,
             insecure,

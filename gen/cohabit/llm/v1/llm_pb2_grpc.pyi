@@ -62,6 +62,13 @@ class LanguageModelServiceStub:
     """Tokenize answers the tokens of a text. Needs no permit, and works on COLD
     models, as CountTokens does. Errors as CountTokens.
     """
+    GetOccupancy: _grpc.UnaryUnaryMultiCallable[_llm_pb2.GetOccupancyRequest, _llm_pb2.GetOccupancyResponse]
+    """GetOccupancy tells what a loaded model is doing, and what its KV cache holds.
+    Needs no permit. Exact while nothing runs; from the model service, all zero
+    for a model that is not loaded, and of several instances it tells of one.
+    NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for a model of
+    another kind.
+    """
     Detokenize: _grpc.UnaryUnaryMultiCallable[_llm_pb2.DetokenizeRequest, _llm_pb2.DetokenizeResponse]
     """Detokenize answers the text of tokens; what is no whole character becomes
     U+FFFD. As Tokenize; INVALID_ARGUMENT for a token the model does not have.
@@ -100,6 +107,13 @@ class LanguageModelServiceAsyncStub(LanguageModelServiceStub):
     Tokenize: _aio.UnaryUnaryMultiCallable[_llm_pb2.TokenizeRequest, _llm_pb2.TokenizeResponse]  # type: ignore[assignment]
     """Tokenize answers the tokens of a text. Needs no permit, and works on COLD
     models, as CountTokens does. Errors as CountTokens.
+    """
+    GetOccupancy: _aio.UnaryUnaryMultiCallable[_llm_pb2.GetOccupancyRequest, _llm_pb2.GetOccupancyResponse]  # type: ignore[assignment]
+    """GetOccupancy tells what a loaded model is doing, and what its KV cache holds.
+    Needs no permit. Exact while nothing runs; from the model service, all zero
+    for a model that is not loaded, and of several instances it tells of one.
+    NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for a model of
+    another kind.
     """
     Detokenize: _aio.UnaryUnaryMultiCallable[_llm_pb2.DetokenizeRequest, _llm_pb2.DetokenizeResponse]  # type: ignore[assignment]
     """Detokenize answers the text of tokens; what is no whole character becomes
@@ -166,6 +180,19 @@ class LanguageModelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_llm_pb2.TokenizeResponse, _abc.Awaitable[_llm_pb2.TokenizeResponse]]:
         """Tokenize answers the tokens of a text. Needs no permit, and works on COLD
         models, as CountTokens does. Errors as CountTokens.
+        """
+
+    @_abc_1.abstractmethod
+    def GetOccupancy(
+        self,
+        request: _llm_pb2.GetOccupancyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_llm_pb2.GetOccupancyResponse, _abc.Awaitable[_llm_pb2.GetOccupancyResponse]]:
+        """GetOccupancy tells what a loaded model is doing, and what its KV cache holds.
+        Needs no permit. Exact while nothing runs; from the model service, all zero
+        for a model that is not loaded, and of several instances it tells of one.
+        NOT_FOUND `model_not_found`; UNIMPLEMENTED `not_implemented` for a model of
+        another kind.
         """
 
     @_abc_1.abstractmethod

@@ -28,6 +28,11 @@ class CacheRoom:
     parked_bytes: int
     shares_prefixes: bool
 
+    @property
+    def running(self) -> int:
+        """Jobs that may be in it at once."""
+        return self.sequences - self.idle_sequences
+
 
 class KvCache:
     """Sequences and what is in them."""

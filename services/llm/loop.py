@@ -21,18 +21,23 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
+from services.llm.core.pace import Pace
 from services.llm.core.plan import Demand, plan_step
 from services.llm.engine import Occupancy
-from services.llm.job import Job
+from services.llm.job import Job, guess_each
 from services.llm.kv_cache import KvCache
 from services.llm.llama_api import Vocabulary
 from services.llm.llama_context import Context, DecodeAborted, KvCacheFull
 from services.llm.step import Outcome, Part, Step
 from services.llm.stream import Delivery, Event, deliver
 from services.llm.values import Chunk
+
+Guess = Callable[[Sequence[Job]], None]
+"""Sets the `draft` of each job, given all that run: before every step, and when nobody does."""
 
 _CANCELLED = Fault(Reason.CANCELLED, "The request was cancelled.")
 
@@ -54,10 +59,17 @@ class DecodeLoop:
     """Runs jobs on `context`. `start` once, `close` once; the context is its own in between."""
 
     def __init__(
-        self, context: Context, vocabulary: Vocabulary, cache: KvCache, bounds: LoopBounds
+        self,
+        context: Context,
+        vocabulary: Vocabulary,
+        cache: KvCache,
+        bounds: LoopBounds,
+        guess: Guess = guess_each,
     ) -> None:
+        self._guess = guess
         self._context, self._cache, self._bounds = context, cache, bounds
         self._step = Step(context, vocabulary, cache)
+        self._pace = Pace(bounds.chunk_tokens)
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._parked: list[Job] = []
@@ -187,14 +199,12 @@ class DecodeLoop:
 
     def _planned(self) -> list[Part]:
         jobs = list(self._running)
-        demands = []
-        for i, job in enumerate(jobs):
-            job.draft = job.guessed()
-            demands.append(Demand(i, job.answer.owed_tokens, len(job.draft)))
+        self._guess(jobs)
+        demands = [Demand(i, job.answer.owed_tokens, len(job.draft)) for i, job in enumerate(jobs)]
         slices = plan_step(
             demands,
             batch_tokens=self._context.batch_tokens,
-            chunk_tokens=self._bounds.chunk_tokens,
+            chunk_tokens=self._pace.chunk_tokens,
         )
         return [Part(jobs[i], tokens, outputs) for i, tokens, outputs in slices]
 
@@ -244,8 +254,14 @@ class DecodeLoop:
             for part in plan:
                 self._end(part.job, fault)
         else:
+            self._keep_pace(plan)
             for outcome in outcomes:
                 self._tell(outcome)
+
+    def _keep_pace(self, plan: list[Part]) -> None:
+        newcomers = [part.tokens for part in plan if part.tokens > part.outputs]
+        if 0 < len(newcomers) < len(plan):
+            self._pace.observe(sum(newcomers), self._step.last_s)
 
     def _make_room(self, plan: list[Part]) -> None:
         """Idle prefixes go first, then whoever matters least: the lowest tier, the youngest."""

@@ -43,8 +43,10 @@ class Step:
 
     def __init__(self, context: Context, vocabulary: Vocabulary, cache: KvCache) -> None:
         self._context, self._vocabulary, self._cache = context, vocabulary, cache
+        self.last_s = 0.0
+        """Time inside the native decode, of the last step."""
         self.decode_s = 0.0
-        """Time inside the native decode, of all steps."""
+        """The same, of all steps."""
         self.steps = 0
 
     def perform(self, plan: list[Part]) -> list[Outcome]:
@@ -52,7 +54,8 @@ class Step:
         rows = self._fill(plan)
         began_s = time.perf_counter()
         self._context.decode()
-        self.decode_s += time.perf_counter() - began_s
+        self.last_s = time.perf_counter() - began_s
+        self.decode_s += self.last_s
         self.steps += 1
         return [self._outcome(part, row) for part, row in zip(plan, rows, strict=True)]
 
@@ -95,6 +98,7 @@ class Step:
         """Choose at each row in turn, for as long as the choices are the guesses."""
         job, answer = outcome.job, outcome.job.answer
         accepted = 0
+        answer.drafted_tokens += outputs - 1
         for at in range(outputs):
             answer.cached += 1
             if job.cancelled:
@@ -105,10 +109,10 @@ class Step:
                 break
             if at == outputs - 1 or answer.tokens[-1] != job.draft[at]:
                 break
+            # Told at once: the next choice may be the last, and the answer's end tells them.
             accepted += 1
-        answer.drafted_tokens += outputs - 1
-        answer.accepted_tokens += accepted
-        answer.saved_calls += accepted
+            answer.accepted_tokens += 1
+            answer.saved_calls += 1
         if job.governor is not None:
             job.governor.judge(outputs - 1, accepted)
         self._cache.cut_back(job)

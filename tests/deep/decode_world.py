@@ -139,6 +139,7 @@ def quiet(world: World, broken: Callable[[str], Exception]) -> None:
         "nobody runs, waits or is parked": engine.occupancy() == Occupancy(0, 0, 0),
         "who finds no room leaves some": world.most_full_in_a_row <= room.sequences,
         "every sampler is closed": world.samplers.open == 0,
+        "the draft model has read nothing": not engine._draft or not engine._draft.held_tokens,
         "no memory is reserved": not cache._reserved and prefixes._reserved_bytes == 0,
         "every prefix is idle or parked": len(prefixes._kept) == len(idle) + len(prefixes.parked),
         "only idle prefixes hold cells": {i for i, tokens in held.items() if tokens} == idle,

@@ -13,6 +13,7 @@ asked, for people to look at.
 import asyncio
 import random
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,16 @@ class History:
 
     def __init__(self, models: tuple[Path, Path], seed: int, patch: pytest.MonkeyPatch) -> None:
         self.chance = random.Random(seed)
-        model = models[self.chance.random() < RECURRENT_SHARE]
+        recurrent = self.chance.random() < RECURRENT_SHARE
+        model = models[recurrent]
         self.seed, self.heard = seed, list[Heard]()
         self.wishes = Wishes(self.chance)
         self.lone = loaded(_lone(model))
         self.known: dict[tuple[TokenPrompt, int], Greedy] = {}
         self.rested = asyncio.Event()
         spec = _spec(model, self.chance)
+        if spec.speculation == "draft" and recurrent:
+            spec = replace(spec, speculation="off")
         meddler = random.Random(self.chance.random())
         self.world = World(spec, meddler, patch, failures=self.chance.random() < 0.3)
 
@@ -164,8 +168,9 @@ def _spec(model: Path, chance: random.Random) -> EngineSpec:
         cache_tokens=chance.choice((0, 256, 320, 512)),
         idle_cache_tokens=chance.choice((0, 64, 512)),
         prefix_cache_mib=chance.choice((0, 1, 64)),
+        speculation=chance.choice(("off", "lookup", "draft")),
+        draft_path=model,  # which is mostly right
         cache_scope=chance.choice(("global", "key")),
-        speculation=chance.choice(("off", "lookup")),
         waiting=chance.choice((2, 64)),
         buffer_tokens=chance.choice((16, 4096)),
     )

@@ -2,18 +2,20 @@
 
     submit ──► waiting (bounded, FIFO) ──► a sequence ──► steps ──► finish, fault or cancel
                     parked ◄──────────────────┘│ each step:
-                                               │  1. under the lock: drop the cancelled, let in
+                                               │  1. drop the cancelled, let in who has room
                                                │  2. plan (core/plan.py), fill the batch, decode
                                                │  3. choose tokens where a row wants one
                                                └  4. hand the chunks to the event loops, a call each
 
-Between steps the lock is free and requests come and go. A decode itself is a native call that
+The lock is held to change who waits, runs or is parked, never during a native call that takes its
+time: event loops wait for it. A decode itself is a native call that
 ends when it ends, so a cancel during one that holds prompt tokens sets the abort flag; the step is
 rolled back and done again without the cancelled one. Each cancel can cost the others at most the
 one step it aborts. Steps of single tokens are short and run to their end.
 
 A full KV cache is no error: idle prefixes leave it first, then the least urgent and youngest job is
-parked, and comes back where it was when there is room. What a step does with the context is in
+parked, and comes back where it was when there is room; until then it goes before all who wait and
+matter no more than it does. What a step does with the context is in
 `step.py`; scheduling by priority, text and templates stay out.
 """
 

@@ -17,7 +17,6 @@ from chassis.errors import Fault, Reason
 from services.llm import engine_llama
 from services.llm.engine import EngineSpec, Occupancy
 from services.llm.engine_llama import LlamaEngine
-from services.llm.llama_api import Model
 from services.llm.llama_context import KvCacheFull
 from services.llm.llama_sampler import Sampler
 from tests.engine_kit import loaded
@@ -47,13 +46,10 @@ class Samplers:
 
 @dataclass
 class World:
-    """The engine of one history. `whole_states`: as if the model were recurrent, and its state
-    could be dropped but never cut.
-    """
+    """The engine of one history."""
 
     spec: EngineSpec
     chance: random.Random
-    whole_states: bool
     patch: Any
     failures: bool
     engine: LlamaEngine = field(init=False)
@@ -68,14 +64,12 @@ class World:
 
     def open(self) -> None:
         self.patch.setattr(engine_llama, "Sampler", self.samplers.make)
-        if self.whole_states:
-            self.patch.setattr(Model, "shares_prefixes", property(lambda _: False))
         self.engine = loaded(self.spec)
         self._loop = asyncio.get_running_loop()
         self._waits: list[tuple[int, asyncio.Event]] = []
         context: Any = self.engine._context
-        self._decode, self._cut, self._flag = context.decode, context.cut, context._flag
-        context.decode, context.cut = self._meddled, self._cut_or_not
+        self._decode, self._flag = context.decode, context._flag
+        context.decode = self._meddled
         self._polls_left = self._full_in_a_row = 0
         self._poll = native.ggml_abort_callback(self._polled)
         native.llama_set_abort_callback(context.handle, self._poll, None)
@@ -132,12 +126,6 @@ class World:
                 return True
         return bool(self._flag[0] != b"\0")
 
-    def _cut_or_not(self, sequence: int, position: int) -> bool:
-        held = int(self.engine._context.held_tokens(sequence))  # type: ignore[union-attr]
-        if self.whole_states and 0 < position < held:
-            return False
-        return bool(self._cut(sequence, position))
-
 
 def quiet(world: World, broken: Callable[[str], Exception]) -> None:
     """Nobody wants anything of the engine: what it holds now is idle prefixes, within bounds."""
@@ -151,6 +139,7 @@ def quiet(world: World, broken: Callable[[str], Exception]) -> None:
         "nobody runs, waits or is parked": engine.occupancy() == Occupancy(0, 0, 0),
         "who finds no room leaves some": world.most_full_in_a_row <= room.sequences,
         "every sampler is closed": world.samplers.open == 0,
+        "the draft model has read nothing": not engine._draft or not engine._draft.held_tokens,
         "no memory is reserved": not cache._reserved and prefixes._reserved_bytes == 0,
         "every prefix is idle or parked": len(prefixes._kept) == len(idle) + len(prefixes.parked),
         "only idle prefixes hold cells": {i for i, tokens in held.items() if tokens} == idle,

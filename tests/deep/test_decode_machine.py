@@ -1,4 +1,4 @@
-"""Random histories of decoding: a real engine with a random model, and more work than fits.
+"""Random histories of decoding: real engines with random models, and more work than fits.
 
 Requests with prompts that begin alike come a few steps apart, with any number of choices, tiers,
 scopes, samplers and forms, into a KV cache that is too small for them; they are read to the end, or
@@ -13,6 +13,7 @@ asked, for people to look at.
 import asyncio
 import random
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,35 +27,43 @@ from tests.deep.history import DEEP, PATIENCE
 from tests.engine_kit import answer_of, loaded
 from tests.greedy import Greedy, greedy, parted_at
 from tests.tiny_gguf import make_tiny_gguf
+from tests.tiny_mamba import make_tiny_mamba
 
 pytestmark = PATIENCE
 
+RECURRENT_SHARE = 0.15
 HISTORIES = 3000 if DEEP else 40
 REQUESTS = 25
 HISTORY_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two KiB of keys and values a token, so that a MiB of host memory is soon full."""
-    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    return make_tiny_gguf(path, layers=4, embd=128, kv_heads=4)
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """One with attention, of two KiB a token, so that a MiB of host memory is soon full; and a
+    recurrent one.
+    """
+    folder = tmp_path_factory.mktemp("gguf")
+    attention = make_tiny_gguf(folder / "tiny.gguf", layers=4, embd=128, kv_heads=4)
+    return attention, make_tiny_mamba(folder / "mamba.gguf")
 
 
 class History:
     """One life of an engine."""
 
-    def __init__(self, model: Path, seed: int, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, models: tuple[Path, Path], seed: int, patch: pytest.MonkeyPatch) -> None:
         self.chance = random.Random(seed)
-        self.seed, self.model, self.heard = seed, model, list[Heard]()
+        recurrent = self.chance.random() < RECURRENT_SHARE
+        model = models[recurrent]
+        self.seed, self.heard = seed, list[Heard]()
         self.wishes = Wishes(self.chance)
         self.lone = loaded(_lone(model))
         self.known: dict[tuple[TokenPrompt, int], Greedy] = {}
         self.rested = asyncio.Event()
-        whole = self.chance.random() < 0.15
         spec = _spec(model, self.chance)
+        if spec.speculation == "draft" and recurrent:
+            spec = replace(spec, speculation="off")
         meddler = random.Random(self.chance.random())
-        self.world = World(spec, meddler, whole, patch, failures=self.chance.random() < 0.3)
+        self.world = World(spec, meddler, patch, failures=self.chance.random() < 0.3)
 
     async def live(self) -> None:
         self.world.open()
@@ -159,8 +168,9 @@ def _spec(model: Path, chance: random.Random) -> EngineSpec:
         cache_tokens=chance.choice((0, 256, 320, 512)),
         idle_cache_tokens=chance.choice((0, 64, 512)),
         prefix_cache_mib=chance.choice((0, 1, 64)),
+        speculation=chance.choice(("off", "lookup", "draft")),
+        draft_path=model,  # which is mostly right
         cache_scope=chance.choice(("global", "key")),
-        speculation=chance.choice(("off", "lookup")),
         waiting=chance.choice((2, 64)),
         buffer_tokens=chance.choice((16, 4096)),
     )
@@ -168,8 +178,8 @@ def _spec(model: Path, chance: random.Random) -> EngineSpec:
 
 @pytest.mark.parametrize("block", range(HISTORIES // 10))
 async def test_every_request_gets_its_due_and_nothing_is_left(
-    model: Path, block: int, monkeypatch: pytest.MonkeyPatch
+    models: tuple[Path, Path], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(10 * block, 10 * block + 10):
         with monkeypatch.context() as patch:
-            await History(model, seed, patch).live()
+            await History(models, seed, patch).live()

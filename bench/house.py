@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -28,11 +29,22 @@ class House:
 
     folder: Path
     port: int
+    pid: int
+    """Of the launcher, of which all its processes descend."""
+
+    @property
+    def url(self) -> str:
+        """Of its edge."""
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def scheduler(self) -> str:
         """The scheduler's gRPC target."""
-        return f"unix:{self.folder}/run/scheduler.sock"
+        return self.address("scheduler")
+
+    def address(self, service: str) -> str:
+        """The gRPC target of a service."""
+        return f"unix:{self.folder}/run/{service}.sock"
 
 
 def free_port() -> int:
@@ -44,13 +56,18 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def running(
-    folder: Path, models_dir: Path, models: Mapping[str, Mapping[str, Any]], permits: int = 4
+    folder: Path,
+    models_dir: Path,
+    models: Mapping[str, Mapping[str, Any]],
+    permits: int = 4,
+    edge: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[House]:
-    """A house with these language models until the end of the block; all else as shipped.
+    """A house with these language models until the end of the block, and these settings of its
+    edge; all else as shipped.
 
     Raises RuntimeError, with the end of its log, when it does not come up.
     """
-    house = House(folder, free_port())
+    port = free_port()
     config = {
         "run_dir": "run",
         "state_dir": "state",
@@ -58,7 +75,7 @@ async def running(
         "broker": {"device": "cpu"},
         "scheduler": {"permits": permits},
         "llm": {"models": {key: dict(model) for key, model in models.items()}},
-        "edge": {"listen": f"127.0.0.1:{house.port}"},
+        "edge": {"listen": f"127.0.0.1:{port}", **edge},
     }
     path, log = folder / "cohabit.yaml", folder / "house.log"
     path.write_text(yaml.safe_dump(config))
@@ -67,6 +84,7 @@ async def running(
             sys.executable, "-P", "-m", "cli", "up", "--config", str(path),
             stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, env=child_env(),
         )  # fmt: skip
+    house = House(folder, port, launcher.pid)
     try:
         if not await _becomes_ready(house, launcher):
             raise RuntimeError(f"the house did not come up:\n{_end_of(log)}")
@@ -76,7 +94,7 @@ async def running(
 
 
 async def _becomes_ready(house: House, launcher: asyncio.subprocess.Process) -> bool:
-    url = f"http://127.0.0.1:{house.port}/readyz"
+    url = f"{house.url}/readyz"
     try:
         async with asyncio.timeout(_READY_S), httpx.AsyncClient() as client:
             while launcher.returncode is None:

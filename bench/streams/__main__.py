@@ -47,9 +47,7 @@ async def measure(threads: int, rounds: int, tokens: int) -> list[Row]:
         limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
         client = await stack.enter_async_context(httpx.AsyncClient(timeout=None, limits=limits))
         ways: dict[str, Way] = {
-            OURS: lambda load: tokens_per_s(
-                client, f"http://127.0.0.1:{house.port}", "smollm2", load
-            ),
+            OURS: lambda load: tokens_per_s(client, house.url, "smollm2", load),
             RIVAL: lambda load: tokens_per_s(client, url, "x", load),
             ALONE: loop.tokens_per_s,
         }

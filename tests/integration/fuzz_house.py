@@ -6,9 +6,8 @@ from pathlib import Path
 
 import gguf
 
-from chassis.channel import open_channel
-from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
-from tests.integration.house import REAL_MODEL, House, running, until
+from bench.rest import left_after
+from tests.integration.house import REAL_MODEL, House, running
 from tests.tiny_bert import make_tiny_bert
 from tests.tiny_gguf import make_tiny_gguf
 
@@ -43,29 +42,6 @@ def fuzz_house(folder: Path) -> Iterator[House]:
 async def rests(house: House) -> None:
     """Fails unless, soon, nothing is left of any request: no permit, no place, no lease but those
     of loaded models, and no cell of a KV cache but those of prefixes that may stay."""
-    await until(lambda: _rests(house), REST_S, "rest")
-    models = (await house.models()).values()
-    leases = sorted(lease.lease_id for lease in await house.leases())
-    assert leases == sorted(i.lease_id for model in models for i in model.instances)
-    for key in WRITERS:
-        held = await occupancy(house, key)
-        assert held.free_sequences + held.idle_prefixes == held.sequences, held
-        assert held.used_cells == held.idle_cells, held
-
-
-async def occupancy(house: House, key: str) -> llm_pb2.GetOccupancyResponse:
-    """What an engine of the model is doing, and what its cache holds."""
-    async with open_channel(house.address("llm")) as channel:
-        stub: llm_pb2_grpc.LanguageModelServiceAsyncStub
-        stub = llm_pb2_grpc.LanguageModelServiceStub(channel)
-        return await stub.GetOccupancy(llm_pb2.GetOccupancyRequest(model=key), timeout=5)
-
-
-async def _rests(house: House) -> bool:
-    status = await house.status()
-    models = await house.models()
-    inside = [await occupancy(house, key) for key in WRITERS]
-    at_engines = [p for m in models.values() for i in m.instances for p in i.running_permit_ids]
-    queued = sum(tier.waiting for tier in status.tiers)
-    busy = sum(one.running + one.waiting + one.parked for one in inside)
-    return (status.permits_in_use, len(status.running), queued, len(at_engines), busy) == (0,) * 5
+    scheduler, broker, llm = map(house.address, ("scheduler", "broker", "llm"))
+    left = await left_after(REST_S, scheduler, broker, llm, WRITERS)
+    assert left == []

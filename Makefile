@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
 MODEL := models/smollm2-135m-instruct-q4_1.gguf
 
 # The native engine is built from source, once: the library alone (see the file named here).
@@ -54,8 +55,13 @@ gen: $(STAMP)  ## turn proto/ into gen/
 gen-check: $(STAMP)  ## fail if gen/ is not what proto/ says
 	@scripts/gen.sh --check
 
-bench: $(STAMP) $(MODEL)  ## measure what the house adds to the bare decode loop
-	@$(BIN)/python -P -m bench
+$(BENCH_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	@touch $@
+
+bench: $(BENCH_STAMP) $(MODEL)  ## measure the house: its cost, many streams against llama-server, long prompts
+	@status=0; for part in bench bench.streams bench.prompts; do \
+		$(BIN)/python -P -m $$part || status=1; done; exit $$status
 
 bench-scheduler: $(STAMP)  ## measure what an admission costs, and how it grows with the queue
 	@$(BIN)/python -P -m bench.scheduler

@@ -118,7 +118,7 @@ class Answering:
     async def events(self, asked: Asked, served: Served, guest: Guest) -> "Messages":
         """Everything that happens to a request, to its engine's last message. Raises Fault."""
         generate = asked.generate
-        generate.tier = guest.tier
+        generate.tier, generate.cache_scope = guest.tier, guest.key
         behind = await self.roster.behind(asked.model)
         if not behind and asked.otherwise:
             asked = replace(asked, model=asked.otherwise, otherwise="")

@@ -71,7 +71,19 @@ def _instance(instance: models_pb2.Instance) -> views.InstanceView:
         load_ms=instance.load_ms,
         memory_mib=instance.materialised_mib,
         placement=placement(instance),
+        extras=[
+            views.ExtraView(one.name, one.mib, bool(one.lease_id), one.why)
+            for one in instance.extras
+        ],
+        speculation=_speculation(instance),
     )
+
+
+def _speculation(instance: models_pb2.Instance) -> views.SpeculationView | None:
+    if not instance.HasField("speculation"):
+        return None
+    told = instance.speculation
+    return views.SpeculationView(told.drafted_tokens, told.accepted_tokens, told.saved_calls)
 
 
 def _failure(model: models_pb2.Model) -> views.FailureView | None:

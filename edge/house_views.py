@@ -22,6 +22,24 @@ class PlacementView(msgspec.Struct):
     why: str
 
 
+class ExtraView(msgspec.Struct):
+    """Memory that an engine can do without."""
+
+    name: str
+    mib: int
+    granted: bool
+    why: str
+    """Why it was not granted."""
+
+
+class SpeculationView(msgspec.Struct):
+    """What guessing ahead has come to since the engine's start."""
+
+    drafted_tokens: int
+    accepted_tokens: int
+    saved_calls: int
+
+
 class InstanceView(msgspec.Struct):
     """One engine process."""
 
@@ -34,6 +52,9 @@ class InstanceView(msgspec.Struct):
     memory_mib: int
     """In use, as last reported."""
     placement: PlacementView | None
+    extras: list[ExtraView]
+    speculation: SpeculationView | None
+    """None: it does not guess."""
 
 
 class FailureView(msgspec.Struct):

@@ -30,7 +30,7 @@ class EngineServicer(rpc.EngineServiceServicer):
             yield pb.WatchEngineResponse(load_progress=process.progress)
             for permit_id, lease_id in process.permits.running.items():
                 yield permit_event(permit_id, started=True, transient_lease_id=lease_id)
-            yield process.used.event()  # also says: these were all
+            yield process.usage_event()  # also says: these were all
             if process.ready is not None:
                 yield pb.WatchEngineResponse(ready=process.ready)
             usage_due = time.monotonic() + _USAGE_EVERY_S
@@ -40,7 +40,7 @@ class EngineServicer(rpc.EngineServiceServicer):
                 except Fallen:
                     return  # the parent comes back, and is told afresh what runs
                 if event is None:
-                    event = process.used.event()
+                    event = process.usage_event()
                     usage_due = time.monotonic() + _USAGE_EVERY_S
                 yield event
 

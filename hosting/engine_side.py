@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,8 @@ class Birth:
     log_level: str
     engine: Mapping[str, Any]
     """The service's own: file, context, threads, …"""
+    extras: Sequence[str] = ()
+    """The names of the optional memory that is there."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,8 @@ class EngineProcess:
     progress: float = 0.0
     usage: ReadUsage = process_usage
     """Says what memory is held; an engine whose memory is not the host's sets its own."""
+    speculation: Callable[[], pb.Speculation] | None = None
+    """Says what guessing ahead has come to; set by engines that guess. Cheap, as `usage`."""
     permits: PermitLedger = field(init=False)
     _told: Usage = field(default_factory=Usage)
 
@@ -74,6 +78,17 @@ class EngineProcess:
         """What memory is held now."""
         return Usage(*self.usage())
 
+    def usage_event(self) -> pb.WatchEngineResponse:
+        """What is told every few seconds."""
+        used = self.used
+        told = self.speculation() if self.speculation is not None else None
+        usage = pb.EngineUsage(
+            materialised_mib=used.materialised_mib,
+            transient_mib=used.transient_mib,
+            speculation=told,
+        )
+        return pb.WatchEngineResponse(usage=usage)
+
     def report_usage(self) -> None:
         """Tell the parent what memory is held, if that has moved by much. Event loop only.
 
@@ -82,7 +97,7 @@ class EngineProcess:
         used = self.used
         if used.is_far_from(self._told):
             self._told = used
-            self.events.publish(used.event())
+            self.events.publish(self.usage_event())
 
     def _permit_changed(self, permit_id: str, started: bool, transient_lease_id: str) -> None:
         change = permit_event(permit_id, started=started, transient_lease_id=transient_lease_id)
@@ -152,7 +167,7 @@ async def _load(process: EngineProcess, load: Loader) -> None:
     else:
         await process.server.set_serving(True)
         process.ready = ready
-        process.events.publish(process.used.event())
+        process.events.publish(process.usage_event())
         process.events.publish(pb.WatchEngineResponse(ready=ready))
 
 

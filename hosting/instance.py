@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -67,9 +68,16 @@ class EngineHandle:
 
     @classmethod
     async def spawn(
-        cls, home: EngineHome, spec: ModelSpec, port: int | None, name: str = ""
+        cls,
+        home: EngineHome,
+        spec: ModelSpec,
+        port: int | None,
+        name: str = "",
+        extras: Sequence[str] = (),
     ) -> "EngineHandle":
-        """Start the process. It dies with ours, whatever ends ours."""
+        """Start the process, which has `extras` of its optional memory. It dies with ours, whatever
+        ends ours.
+        """
         name = name or new_name()
         address = (
             f"{home.host}:{port}"
@@ -77,7 +85,7 @@ class EngineHandle:
             else f"unix:{home.run_dir}/{home.socket_prefix}{name}.sock"
         )
         instance_id = instance_id_of(spec, name)
-        birth = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine))
+        birth = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine), extras)
         process = await Child.start(
             (sys.executable, "-P", "-m", home.module),
             child_env() | {"GGML_NO_BACKTRACE": "1"},

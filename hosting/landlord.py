@@ -14,6 +14,7 @@ from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
+from hosting import metrics
 from hosting.broadcast import Broadcast
 from hosting.core import State, Step
 from hosting.hosted import Hosted
@@ -104,7 +105,10 @@ class Landlord:
     async def _live(self, hosted: Hosted, tenancy: Tenancy) -> None:
         """Ends only by a Fault, which says why the engine is no more, or by being cancelled."""
         home = self._home
-        spawn = EngineHandle.spawn(home, tenancy.spec, tenancy.port, tenancy.name)
+        await tenancy.extras.ask(tenancy.lease.device, hosted.peak_transient_mib)
+        self.tell(hosted)
+        granted = tenancy.extras.granted
+        spawn = EngineHandle.spawn(home, tenancy.spec, tenancy.port, tenancy.name, granted)
         tenancy.spawning = asyncio.create_task(spawn)
         # Shielded: a process that is being started must come to our hands to be stopped.
         engine = tenancy.engine = await asyncio.shield(tenancy.spawning)
@@ -155,6 +159,8 @@ class Landlord:
             case "usage":
                 usage = Usage(event.usage.materialised_mib, event.usage.transient_mib)
                 self._used(hosted, tenancy, usage)
+                if event.usage.HasField("speculation"):
+                    self._guessed(hosted, tenancy, event.usage.speculation)
             case "permit":
                 self._permit(hosted, tenancy, event.permit)
             case "failed":
@@ -168,6 +174,12 @@ class Landlord:
         if usage.is_far_from(tenancy.renewed):
             tenancy.renew_leases()
         self.tell(hosted)
+
+    def _guessed(self, hosted: Hosted, tenancy: Tenancy, told: pb.Speculation) -> None:
+        if told != tenancy.speculation:
+            metrics.count_speculation(tenancy.spec.key, tenancy.speculation, told)
+            tenancy.speculation = told
+            self.tell(hosted)
 
     def _permit(self, hosted: Hosted, tenancy: Tenancy, change: pb.PermitChange) -> None:
         if change.phase == pb.PermitChange.PHASE_STARTED:
@@ -235,14 +247,17 @@ class Landlord:
             tenancy.keeper.cancel()
             await asyncio.wait([tenancy.keeper])
         await asyncio.gather(
-            tenancy.transients.close(), self._leases.release(tenancy.lease.lease_id)
+            tenancy.transients.close(),
+            tenancy.extras.close(),
+            self._leases.release(tenancy.lease.lease_id),
         )
 
 
 def _measure(hosted: Hosted, tenancy: Tenancy) -> None:
     # On a card nobody can say: processes in containers cannot be told apart by its driver.
     if tenancy.state is State.READY and not tenancy.on_card:
-        hosted.measured.see(tenancy.spec, tenancy.usage, len(tenancy.permits))
+        own = tenancy.usage.without(tenancy.extras.in_use_mib)
+        hosted.measured.see(tenancy.spec, own, len(tenancy.permits))
 
 
 def _outcome(tenancy: Tenancy, living: "asyncio.Task[None]") -> Fault | None:

@@ -14,8 +14,11 @@ from chassis.status import fault_of
 from cohabit.broker.v1 import broker_pb2 as pb
 from cohabit.broker.v1 import broker_pb2_grpc as rpc
 from cohabit.common.v1 import common_pb2
+from hosting.values import Extra
 
 _TIMEOUT_S = 5.0
+_ASK_S = 2.0
+"""How long a load waits to hear whether it has its optional memory."""
 RELEASE_S = 2.0
 """A model that failed is not said to have, before its lease is released: not for long."""
 _RENEW_EVERY_S = 5.0
@@ -51,6 +54,28 @@ class LeaseBook:
         request = pb.RenewLeaseRequest(lease_id=lease_id, materialised_mib=materialised_mib)
         try:
             return (await self._stub.RenewLease(request, timeout=_TIMEOUT_S)).lease
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "broker") from None
+
+    async def ask(
+        self, key: str, extra: Extra, device: str, leave_mib: int
+    ) -> pb.AcquireLeaseResponse:
+        """A lease for optional memory of model `key`, or the denial; `leave_mib` are left free
+        beside it. Raises Fault when the broker does not answer.
+
+        Asked for in the background: nobody leaves for it, and it takes nothing that the floors keep
+        for others.
+        """
+        request = pb.AcquireLeaseRequest(
+            holder=f"{self._service}/{key}+{extra.name}",  # no model's key has a plus sign
+            device=device,
+            kind=pb.LEASE_KIND_RESIDENT,
+            tier=common_pb2.TIER_BACKGROUND,
+            preferred_mib=extra.mib,
+            leave_mib=leave_mib,
+        )
+        try:
+            return await self._stub.AcquireLease(request, timeout=_ASK_S)
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
 

@@ -7,6 +7,7 @@ from chassis.errors import Fault
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.core import Life, State
+from hosting.extras import Extras
 from hosting.instance import EngineHandle, instance_id_of, new_name
 from hosting.leases import LeaseBook
 from hosting.transients import Transients
@@ -36,10 +37,13 @@ class Tenancy:
     permits: set[str] = field(default_factory=set)
     """Those whose work runs here."""
     transients: Transients = field(init=False)
+    extras: Extras = field(init=False)
     usage: Usage = field(default_factory=Usage)
     """As last reported."""
     renewed: Usage = field(default_factory=Usage)
     """As the leases were last renewed with."""
+    speculation: pb.Speculation | None = None
+    """As last reported; None: it does not guess."""
     progress: float = 0.0
     load_ms: int = 0
     loaders: int = 0
@@ -62,6 +66,7 @@ class Tenancy:
 
     def __post_init__(self) -> None:
         self.transients = Transients(self.book, self.spec.key, lambda: self.usage.transient_mib)
+        self.extras = Extras(self.book, self.spec.key, self.spec.extras, self._share_mib)
 
     @property
     def instance_id(self) -> str:
@@ -90,25 +95,34 @@ class Tenancy:
 
     @property
     def resident_in_use_mib(self) -> int:
-        """Memory it holds beside that of running requests.
+        """Memory it holds beside its extras and that of running requests.
 
         On a card the model's footprint stands for it: processes in containers cannot be told
         apart by the driver, and host memory says nothing about the card.
         """
         if self.on_card:
             return self.spec.resident_mib if self.facts is not None else 0
-        return self.usage.resident_mib
+        return self.usage.resident_mib - self.extras.in_use_mib
+
+    def _share_mib(self, granted_mib: int) -> int:
+        """What of an extra's lease is in use: by its size, as the engine tells one figure."""
+        if self.on_card:
+            return granted_mib if self.facts is not None else 0
+        whole_mib = self.lease.granted_mib + self.extras.granted_mib
+        share_mib = self.usage.resident_mib * granted_mib // max(1, whole_mib)
+        return min(granted_mib, share_mib)
 
     @property
     def lease_ids(self) -> set[str]:
         """Every lease it lives on."""
-        return {self.lease.lease_id} | self.transients.lease_ids
+        return {self.lease.lease_id} | self.transients.lease_ids | self.extras.lease_ids
 
     def renew_leases(self) -> None:
         """Have the broker told at once what is in use."""
         self.renewed = self.usage
         self.renew.set()
         self.transients.renew()
+        self.extras.renew()
 
     def dismiss(self) -> None:
         """Have the engine stopped and the lease released; may be said more than once."""

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import psutil
 
-from cohabit.models.v1 import models_pb2 as pb
-
 MUCH_MIB = 32
 """A change by more than this is told at once; less is told every few seconds."""
 _BYTES = 1024 * 1024
@@ -25,16 +23,13 @@ class Usage(NamedTuple):
         """What is held without any request."""
         return max(0, self.materialised_mib - self.transient_mib)
 
+    def without(self, mib: int) -> "Usage":
+        """As if `mib` of what is held without any request were not there."""
+        return Usage(self.materialised_mib - min(mib, self.resident_mib), self.transient_mib)
+
     def is_far_from(self, other: "Usage") -> bool:
         """Whether a lease that is renewed with one of them needs to hear the other."""
         return any(abs(a - b) > MUCH_MIB for a, b in zip(self, other, strict=True))
-
-    def event(self) -> pb.WatchEngineResponse:
-        """As the parent is told."""
-        usage = pb.EngineUsage(
-            materialised_mib=self.materialised_mib, transient_mib=self.transient_mib
-        )
-        return pb.WatchEngineResponse(usage=usage)
 
 
 ReadUsage = Callable[[], tuple[int, int]]

@@ -32,6 +32,15 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Extra:
+    """Memory that an instance can do without, under a lease of its own."""
+
+    name: str
+    """What it is for: part of the lease's holder, and how the engine hears that it is there."""
+    mib: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One configured model, as its service describes it to hosting."""
 
@@ -40,6 +49,8 @@ class ModelSpec:
     lane: str
     resident_mib: int
     peak_transient_mib: int = 0
+    extras: tuple[Extra, ...] = ()
+    """Optional memory of an instance, beside `resident_mib`."""
     places: int = 1
     max_instances: int = 1
     """Engine processes it may have side by side."""

@@ -3,6 +3,7 @@
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.core import State
+from hosting.extras import Asked
 from hosting.hosted import Hosted
 from hosting.tenancy import Tenancy
 from hosting.values import Setting
@@ -48,6 +49,8 @@ def instance_message(tenancy: Tenancy) -> pb.Instance:
         materialised_mib=tenancy.usage.materialised_mib,
         load_ms=tenancy.load_ms,
         placement=facts.placement if facts is not None and facts.HasField("placement") else None,
+        extras=map(_extra, tenancy.extras.asked),
+        speculation=tenancy.speculation,
     )
 
 
@@ -57,6 +60,11 @@ def permit_change(tenancy: Tenancy, change: pb.PermitChange) -> pb.WatchModelsRe
     told.CopyFrom(change)
     told.model_key, told.instance_id = tenancy.spec.key, tenancy.instance_id
     return pb.WatchModelsResponse(permit=told)
+
+
+def _extra(one: Asked) -> pb.Extra:
+    lease_id = one.lease.lease_id if one.lease is not None else ""
+    return pb.Extra(name=one.extra.name, mib=one.extra.mib, lease_id=lease_id, why=one.why)
 
 
 def _setting(setting: Setting) -> pb.Setting:

@@ -33,7 +33,7 @@ from hosting.tenancy import Tenancy
 from hosting.values import EngineHome, Kind, ModelSpec
 
 DEADLINE_S = 15.0
-_OURS = ("EngineHandle", "Landlord", "LeaseBook", "Transients")
+_OURS = ("EngineHandle", "Extras", "Landlord", "LeaseBook", "Transients")
 
 
 async def until(condition: Callable[[], Any], what: str) -> float:

@@ -82,13 +82,9 @@ def make_tiny_gguf(
     """Write the model to `path` and return it. `weights=False` leaves the blocks' tensors out;
     `more_controls` are control tokens behind all others.
     """
-    letters = _letters()
-    pairs = _merges(merges, letters)
-    tokens = [*CONTROLS, *letters, *(left + right for left, right in pairs)]
-    tokens += more_controls
     writer = gguf.GGUFWriter(str(path), "llama")
     _write_shape(writer, context, layers, embd, heads, kv_heads, ff)
-    _write_vocabulary(writer, tokens, pairs, {*CONTROLS, *more_controls})
+    tokens = write_vocabulary(writer, merges, more_controls)
     if template is not None:
         writer.add_chat_template(template)
     rng = np.random.default_rng(seed)
@@ -98,8 +94,8 @@ def make_tiny_gguf(
         writer.add_tensor(f"{name}.weight", (values * (gain / columns**0.5)).astype(np.float16))
 
     # Strong embeddings and output rows keep the best two logits well apart.
-    add("token_embd", len(tokens), embd, 4.0)
-    add("output", len(tokens), embd, 3.0)
+    add("token_embd", tokens, embd, 4.0)
+    add("output", tokens, embd, 3.0)
     writer.add_tensor("output_norm.weight", np.ones(embd, np.float32))
     width = embd // heads * kv_heads
     shapes = {"attn_q": (embd, embd), "attn_k": (width, embd), "attn_v": (width, embd)}
@@ -138,12 +134,13 @@ def _write_shape(
     writer.add_rope_dimension_count(embd // heads)
 
 
-def _write_vocabulary(
-    writer: gguf.GGUFWriter,
-    tokens: list[str],
-    pairs: list[tuple[str, str]],
-    controls: set[str],
-) -> None:
+def write_vocabulary(
+    writer: gguf.GGUFWriter, merges: int = 200, more_controls: tuple[str, ...] = ()
+) -> int:
+    """How many tokens it has."""
+    letters, controls = _letters(), {*CONTROLS, *more_controls}
+    pairs = _merges(merges, letters)
+    tokens = [*CONTROLS, *letters, *(left + right for left, right in pairs), *more_controls]
     control, normal = int(gguf.TokenType.CONTROL), int(gguf.TokenType.NORMAL)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
@@ -154,6 +151,7 @@ def _write_vocabulary(
     writer.add_bos_token_id(ENDOFTEXT)
     writer.add_eos_token_id(IM_END)
     writer.add_add_bos_token(False)
+    return len(tokens)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 `engine` keys: `steps` and `step_ms` (a load with progress), `fail` (a Reason), `exit` (a status),
 `kill` (SIGKILL itself during the load), `silent` (never binds), `say` (a line on standard error,
 and one in the log), `resident_mib` (what it claims to hold; 100 unless told),
+`guesses` (it claims to guess ahead, and one token more each time that it is asked),
 `fails_with_file` and `slow_with_file` (a load fails, or takes for ever, while the file is there).
 Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "burst" says more than a
 watcher may have waiting, so that the end of its permit goes unheard, "flood" never ends, and
@@ -14,8 +15,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,11 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
     ) -> llm_pb2.TokenizeResponse:
         raise not_implemented("Tokenising")
 
+    async def GetOccupancy(
+        self, request: llm_pb2.GetOccupancyRequest, context: Context
+    ) -> llm_pb2.GetOccupancyResponse:
+        raise not_implemented("Telling what runs")
+
     async def Detokenize(
         self, request: llm_pb2.DetokenizeRequest, context: Context
     ) -> llm_pb2.DetokenizeResponse:
@@ -99,6 +106,9 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
         log.get().info(say)
     echo = Echo(process)
     process.usage = echo.usage
+    if engine.get("guesses"):
+        process.speculation = _more_each_time()
+    log.get().info("extras", there=list(process.birth.extras))
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(echo, process.server.grpc)
     await process.server.start(process.birth.address)
     steps = int(engine.get("steps", 0))
@@ -120,6 +130,18 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
         places=int(engine.get("places", 2)),
         capabilities=models_pb2.Capabilities(context_tokens=77, input_modalities=["text"]),
     )
+
+
+def _more_each_time() -> Callable[[], models_pb2.Speculation]:
+    asked = count(1)
+
+    def told() -> models_pb2.Speculation:
+        times = next(asked)
+        return models_pb2.Speculation(
+            drafted_tokens=3 * times, accepted_tokens=2 * times, saved_calls=times
+        )
+
+    return told
 
 
 def _is_there(path: str | None) -> bool:

@@ -5,6 +5,7 @@ import json
 import statistics
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -50,7 +51,11 @@ async def measure(threads: int, rounds: int, tokens: int) -> list[Row]:
             RIVAL: lambda load: tokens_per_s(client, url, "x", load),
             ALONE: loop.tokens_per_s,
         }
-        return [await _row(ways, streams, rounds, tokens) for streams in _STREAMS]
+        rows = [await _row(ways, streams, rounds, tokens) for streams in _STREAMS]
+        return [
+            replace(row, outside_percent=statistics.median(loop.outside_percent[row.streams]))
+            for row in rows
+        ]
 
 
 async def _row(ways: dict[str, Way], streams: int, rounds: int, tokens: int) -> Row:

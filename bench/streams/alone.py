@@ -1,7 +1,9 @@
 """The decode loop alone, in a process of its own: no gRPC, no HTTP, no scheduler.
 
-python -P -m bench.streams.alone MODEL THREADS STREAMS CONTEXT_TOKENS
-one JSON object a line:  ← {"streams": 4, "tokens": 96, "round": 0}  → {"tokens_per_s": …}
+    python -P -m bench.streams.alone MODEL THREADS STREAMS CONTEXT_TOKENS
+
+One JSON object a line, in and out: {"streams": 4, "tokens": 96, "round": 0} gives
+{"tokens_per_s": …, "outside_percent": …}.
 """
 
 import asyncio
@@ -29,6 +31,9 @@ class Alone:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
+        self.outside_percent: dict[int, list[float]] = {}
+        """By number of streams: the share of the time that was not spent in the native decode."""
+
     async def tokens_per_s(self, load: Load) -> float:
         """All tokens over the time they took. Raises RuntimeError."""
         assert self._process.stdin is not None
@@ -38,7 +43,9 @@ class Alone:
             line = await self._process.stdout.readline()
         if not line:
             raise RuntimeError("the decode loop ended; what it printed says why")
-        return float(json.loads(line)["tokens_per_s"])
+        told = json.loads(line)
+        self.outside_percent.setdefault(load.streams, []).append(told["outside_percent"])
+        return float(told["tokens_per_s"])
 
 
 @asynccontextmanager
@@ -58,12 +65,16 @@ async def alone(
         await process.wait()
 
 
-async def _measure(engine: LlamaEngine, load: Load) -> float:
-    began_s = time.perf_counter()
+async def _measure(engine: LlamaEngine, load: Load) -> dict[str, float]:
+    began_s, inside_s = time.perf_counter(), engine.step_costs.decode_s
     async with asyncio.TaskGroup() as group:
         for number in range(load.streams):
             group.create_task(_answer(engine, load, number))
-    return load.streams * load.tokens / (time.perf_counter() - began_s)
+    took_s, inside_s = time.perf_counter() - began_s, engine.step_costs.decode_s - inside_s
+    return {
+        "tokens_per_s": load.streams * load.tokens / took_s,
+        "outside_percent": 100 * (1 - inside_s / took_s),
+    }
 
 
 async def _answer(engine: LlamaEngine, load: Load, number: int) -> None:
@@ -82,7 +93,7 @@ async def _serve(model: str, threads: int, streams: int, context_tokens: int) ->
     engine.load(lambda _: None)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        print(json.dumps({"tokens_per_s": await _measure(engine, Load(**json.loads(line)))}))
+        print(json.dumps(await _measure(engine, Load(**json.loads(line)))))
         sys.stdout.flush()
     engine.close()
 

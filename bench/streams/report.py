@@ -22,6 +22,8 @@ class Row:
     """The median of the rounds' ratios."""
     low: float
     high: float
+    outside_percent: float = 0.0
+    """Of the loop alone: time outside the native decode, sampling included."""
 
     @property
     def passes(self) -> bool:
@@ -45,10 +47,17 @@ def show(rows: Sequence[Row], threads: int, rounds: int, console: Console) -> No
         table.add_column(name, justify="right")
     table.add_column("ratio", justify="right")
     table.add_column("least to most", justify="right")
+    table.add_column("outside decode", justify="right")
     for row in rows:
         ratio = Text(f"{row.ratio:.3f}", style="green" if row.passes else "bold red")
         speeds = [f"{speed:.1f}" for speed in row.tokens_per_s.values()]
-        table.add_row(str(row.streams), *speeds, ratio, f"{row.low:.2f} to {row.high:.2f}")
+        table.add_row(
+            str(row.streams),
+            *speeds,
+            ratio,
+            f"{row.low:.2f} to {row.high:.2f}",
+            f"{row.outside_percent:.1f} %",
+        )
     console.print(table)
     kept = all(row.passes for row in rows)
     word, style = ("PASS", "bold green") if kept else ("FAIL", "bold red")

@@ -38,6 +38,7 @@ def offer(
     if isinstance(choice, ToolChoiceAnyParam | ToolChoiceToolParam) and not names:
         raise bad_field("tool_choice", "`tool_choice` demands a tool; send `tools`.")
     talk.tool_choice.mode = _MODES[type(choice)]
+    talk.tool_choice.single = one_call_only(choice)
     if isinstance(choice, ToolChoiceToolParam):
         if choice.name not in names:
             message = f"`tool_choice.name` is `{choice.name}`, which is not among `tools`."

@@ -67,6 +67,7 @@ def understand(
         tools=[_offered(tool) for tool in tools],
         tool_choice=_tool_choice(body.tool_choice),
     )
+    talk.tool_choice.single = body.parallel_tool_calls is False
     generate = pb.GenerateRequest(
         model=body.model,
         conversation=talk,

@@ -12,10 +12,10 @@ from typing import Any
 
 from chassis import log
 from chassis.errors import Fault, Reason
-from hosting.values import Kind, ModelSpec
+from hosting.values import Extra, Kind, ModelSpec
 from services.llm import footprint, gguf_meta, settings
 from services.llm.config import MOST_PREFIX_CACHE_MIB, ModelConfig
-from services.llm.engine import ALL_LAYERS, EngineSpec
+from services.llm.engine import ALL_LAYERS, DRAFT, EngineSpec
 from services.llm.gguf_meta import GgufMeta
 from services.llm.placement import HOST, Device, Layers, place
 from services.llm.profiles import PROFILES, profile_of
@@ -31,6 +31,7 @@ class Described:
 
     engine: EngineSpec
     resident_mib: int
+    extras: tuple[Extra, ...] = ()
 
 
 class ModelFile:
@@ -62,6 +63,8 @@ class ModelFile:
         else that a description depends on.
         """
         files = tuple(map(_stamp, gguf_meta.parts(self.path)))
+        if (draft_path := self._draft_path(self._config)) is not None:
+            files += tuple(map(_stamp, gguf_meta.parts(draft_path)))
         return files, self.path, tuple(sorted(self._overrides.items())), self._device()
 
     def override(self, values: Mapping[str, str]) -> None:
@@ -79,7 +82,7 @@ class ModelFile:
         settings.check_names(values)
         overrides = {PATH: json.dumps(str(path)), **values}
         config, device = settings.applied(self._configured, overrides), self._device()
-        needed = describe(config, self._models_dir, gguf_meta.read(path), device)
+        needed = self._described(config, gguf_meta.read(path), device)
         if 0 < device.lendable_mib < needed.resident_mib:
             raise Fault(
                 Reason.NEVER_FITS,
@@ -100,7 +103,7 @@ class ModelFile:
         context_tokens, created_ms, problem = config.context_tokens, 0, ""
         try:
             meta = gguf_meta.read(self.path)
-            described = describe(config, self._models_dir, meta, self._device())
+            described = self._described(config, meta, self._device())
             context_tokens = described.engine.context_tokens or meta.trained_context_tokens
             created_ms = ((_stamp(self.path) or (0,))[0]) // 1_000_000
         except Fault as fault:
@@ -111,6 +114,7 @@ class ModelFile:
             kind=Kind.LANGUAGE,
             lane=config.lane,
             resident_mib=described.resident_mib,
+            extras=described.extras,
             places=described.engine.places,
             max_instances=config.max_instances,
             context_tokens=context_tokens,
@@ -122,13 +126,31 @@ class ModelFile:
             settings=settings.declared(described.engine, config.gpu_layers),
         )
 
+    def _described(self, config: ModelConfig, meta: GgufMeta, device: Device) -> Described:
+        draft_path = self._draft_path(config)
+        draft = gguf_meta.read(draft_path) if draft_path is not None else None
+        return describe(config, self._models_dir, meta, device, draft)
+
+    def _draft_path(self, config: ModelConfig) -> Path | None:
+        if config.speculation != "draft" or config.draft_path is None:
+            return None
+        return self._models_dir / config.draft_path
+
     def _set(self, overrides: Mapping[str, str]) -> None:
         self._config = settings.applied(self._configured, overrides)
         self._overrides = dict(overrides)
 
 
-def describe(config: ModelConfig, models_dir: Path, meta: GgufMeta, device: Device) -> Described:
-    """The model of that header on that device. Pure. Raises Fault MODEL_FAILED."""
+def describe(
+    config: ModelConfig,
+    models_dir: Path,
+    meta: GgufMeta,
+    device: Device,
+    draft: GgufMeta | None = None,
+) -> Described:
+    """The model of that header on that device, with that draft model. Pure. Raises Fault
+    MODEL_FAILED.
+    """
     trained = meta.trained_context_tokens
     if 0 < trained < config.context_tokens:
         raise Fault(
@@ -146,7 +168,20 @@ def describe(config: ModelConfig, models_dir: Path, meta: GgufMeta, device: Devi
     else:
         needed_mib = footprint.estimate_resident_mib(meta, engine)
     # A model that leaves the card alone is leased next to nothing of it.
-    return Described(engine, config.resident_mib or max(1, needed_mib))
+    return Described(
+        engine,
+        config.resident_mib or max(1, needed_mib),
+        _extras(draft, meta, engine, device),
+    )
+
+
+def _extras(
+    draft: GgufMeta | None, meta: GgufMeta, engine: EngineSpec, device: Device
+) -> tuple[Extra, ...]:
+    if draft is None:
+        return ()
+    mib = footprint.estimate_draft_mib(draft, meta, engine, on_card=bool(device.card))
+    return (Extra(DRAFT, max(1, mib)),)
 
 
 def _sized(config: ModelConfig, engine: EngineSpec, meta: GgufMeta) -> EngineSpec:
@@ -169,4 +204,5 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _json(spec: EngineSpec) -> dict[str, Any]:
-    return asdict(spec) | {"path": str(spec.path)}
+    draft_path = str(spec.draft_path) if spec.draft_path is not None else None
+    return asdict(spec) | {"path": str(spec.path), "draft_path": draft_path}

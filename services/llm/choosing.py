@@ -56,15 +56,18 @@ class Chooser:
         sampler: Sampler,
         candidates: Candidates,
         form: Form | None,
+        *,
+        form_thinks: bool = False,
     ) -> None:
+        """`form_thinks`: the form knows of thoughts; else they are held to none."""
         self._params, self._vocabulary = params, vocabulary
         self._sampler, self._candidates = sampler, candidates
-        self.form = form
+        self.form, self._form_thinks = form, form_thinks
         self._told = params.logprobs or params.min_probability > 0
 
     def choose(self, context: Context, row: int, *, thinking: bool) -> Choice:
-        """The token after `row`; what is thought is held to no form."""
-        form = None if thinking else self.form
+        """The token after `row`."""
+        form = None if thinking and not self._form_thinks else self.form
         if form is None and not self._told:
             return Choice(context.sample(self._sampler, row))
         logits = context.logits(row)

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from chassis.config import LoosePath, Section
 from services.llm.engine import (
+    ALL_LAYERS,
     MOST_PLACES,
     CacheScope,
     EngineSpec,
@@ -81,9 +82,15 @@ class ModelConfig(Section):
     cache_scope: CacheScope = "global"
     """Who may share a prefix: everybody, or the requests of one fairness key."""
     speculation: Annotated[Speculation, BeforeValidator(_word)] = "off"
-    """Whether tokens are tried ahead: lookup takes them from the text so far."""
+    """Whether tokens are tried ahead: lookup takes them from the text so far, draft from a second,
+    smaller model.
+    """
     draft_tokens: Annotated[int, Field(ge=1, le=64)] = 4
     """Tokens tried ahead of one step, at most."""
+    draft_path: LoosePath | None = None
+    """GGUF file of the draft model, of the same vocabulary; from models_dir."""
+    draft_gpu_layers: _Size | Literal["auto", "all"] = "auto"
+    """Layers of it kept on a card; auto: all where the model has layers there, else none."""
     resident_mib: _Count | None = None
     """Memory to lease for it; default: estimated from the file's header."""
     owner: str = "local"
@@ -112,6 +119,8 @@ class ModelConfig(Section):
             raise ValueError(f"places must be at most {MOST_PLACES}, and no more than batch_tokens")
         if self.cache_tokens and self.cache_tokens < self.context_tokens:
             raise ValueError("cache_tokens must be at least context_tokens, or 0")
+        if self.speculation == "draft" and self.draft_path is None:
+            raise ValueError("speculation: draft needs a draft_path")
         if self.kv_cache_type == "q8_0" and self.flash_attention == "off":
             raise ValueError("kv_cache_type q8_0 needs flash_attention; set it to on or auto")
         return self
@@ -124,6 +133,7 @@ class ModelConfig(Section):
             profile = PROFILES[self.profile]
         batch = self.batch_tokens or max(profile.batch_tokens, self.places)
         kv_type, flash = self._cache_kind(profile)
+        draft_path = self.draft_path if self.speculation == "draft" else None
         return EngineSpec(
             path=models_dir / self.path,
             context_tokens=self.context_tokens,
@@ -141,10 +151,17 @@ class ModelConfig(Section):
             cache_scope=self.cache_scope,
             speculation=self.speculation,
             draft_tokens=self.draft_tokens,
+            draft_path=models_dir / draft_path if draft_path else None,
+            draft_gpu_layers=self._draft_layers(layers) if draft_path else 0,
             profile=profile.name,
             placement_why=layers.why,
             allow_cpu_fallback=self.allow_cpu_fallback,
         )
+
+    def _draft_layers(self, layers: Layers) -> int:
+        if self.draft_gpu_layers == "auto":
+            return ALL_LAYERS if layers.count else 0
+        return ALL_LAYERS if self.draft_gpu_layers == "all" else self.draft_gpu_layers
 
     def _cache_kind(self, profile: Profile) -> tuple[KvType, bool | None]:
         """What stands here wins; a profile's q8_0 gives way to a `flash_attention: off`."""

@@ -14,8 +14,12 @@ from services.llm.values import Chunk, GenerateParams, Prompt
 
 KvType = Literal["f16", "q8_0"]
 """How keys and values are kept in the cache."""
-Speculation = Literal["off", "lookup"]
-"""`lookup`: what followed the same words earlier in the text is tried as the next tokens."""
+Speculation = Literal["off", "lookup", "draft"]
+"""Which tokens are tried ahead. `lookup`: what followed the same words earlier in the text.
+`draft`: what a smaller model takes to be next.
+"""
+DRAFT = "draft"
+"""What the memory of a draft model is called among a model's extras."""
 CacheScope = Literal["global", "key"]
 """Among whom a prefix is shared: everybody, or the requests of one fairness key."""
 ALL_LAYERS = -1
@@ -59,6 +63,10 @@ class EngineSpec:
     speculation: Speculation = "off"
     draft_tokens: int = 4
     """Tokens tried ahead of one step, at most."""
+    draft_path: Path | None = None
+    """The file of the draft model; there when `speculation` is draft."""
+    draft_gpu_layers: int = 0
+    """As `gpu_layers`, of the draft model."""
     profile: str = "cpu"
     """The device profile that the figures come from; shown, and nothing else."""
     placement_why: str = ""
@@ -76,10 +84,13 @@ class EngineSpec:
         if min(*sizes, *bounds) < 1:
             raise ValueError("places, threads, sizes and bounds of an engine are at least 1")
         caches = (self.cache_tokens, self.idle_cache_tokens, self.prefix_cache_mib)
-        if min(self.context_tokens, *caches) < 0 or self.gpu_layers < ALL_LAYERS:
+        layers = min(self.gpu_layers, self.draft_gpu_layers)
+        if min(self.context_tokens, *caches) < 0 or layers < ALL_LAYERS:
             raise ValueError("contexts, caches and layers of an engine are not negative")
         if self.kv_type != "f16" and self.flash_attention is False:
             raise ValueError(f"a KV cache of {self.kv_type} needs flash attention")
+        if self.speculation == "draft" and self.draft_path is None:
+            raise ValueError("speculation by a draft model needs its file")
         if self.places > min(self.batch_tokens, MOST_PLACES):
             most = f"at most {MOST_PLACES} places, and no more than batch_tokens"
             raise ValueError(f"an engine has {most}")

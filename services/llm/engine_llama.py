@@ -6,6 +6,7 @@ gRPC, permits and processes stay out.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -14,11 +15,12 @@ from services.llm import gguf_meta
 from services.llm.answer import Answer, Times
 from services.llm.choosing import Chooser
 from services.llm.constraint import Constraint
-from services.llm.core.drafting import Governor, Lookup
+from services.llm.core.drafting import Governor, Lookup, Tally
+from services.llm.draft_model import DraftModel
 from services.llm.engine import EngineFacts, EngineSpec, Holdings, Occupancy
 from services.llm.gguf_meta import GgufMeta
 from services.llm.grammars import Grammars
-from services.llm.job import Job
+from services.llm.job import Job, guess_each
 from services.llm.kv_cache import CacheRoom, KvCache
 from services.llm.limits import check_params
 from services.llm.llama_api import Model, Vocabulary
@@ -26,9 +28,10 @@ from services.llm.llama_context import Context, ContextSize
 from services.llm.llama_sampler import Candidates, Sampler
 from services.llm.loop import DecodeLoop, LoopBounds
 from services.llm.prompts import Prepared, Prompts, chars_of
+from services.llm.step import Step
 from services.llm.stream import AnswerStream
 from services.llm.tokenizer import Tokenizer
-from services.llm.values import Chunk, GenerateParams, OutputConstraint, Prompt
+from services.llm.values import Chunk, Conversation, GenerateParams, Prompt
 
 T = TypeVar("T")
 
@@ -54,15 +57,21 @@ class LlamaEngine:
         self._tokenizer: Tokenizer | None = None
         self._prompts: Prompts | None = None
         self._loop: DecodeLoop | None = None
+        self._draft: DraftModel | None = None
         self._candidates: Candidates | None = None
         self._grammars: Grammars | None = None
         self._facts: EngineFacts | None = None
-        self._guesses = False
+        self._guesses, self._tally = False, Tally()
 
     @property
     def facts(self) -> EngineFacts:
         """Known after `load`."""
         return _loaded(self._facts)
+
+    @property
+    def step_costs(self) -> Step:
+        """What its steps have cost so far."""
+        return _loaded(self._loop).step
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -82,6 +91,8 @@ class LlamaEngine:
             self._guesses = spec.speculation != "off" and room.shares_prefixes
             self._context = Context(model, _context_size(spec, room))
             self._context.warm_up(0)
+            if spec.speculation == "draft":
+                self._draft = DraftModel(spec, model, room.cells, room.running)
         except Fault:
             self.close()
             raise
@@ -106,18 +117,24 @@ class LlamaEngine:
         self._grammars = Grammars(vocabulary)
         bounds = LoopBounds(
             places=spec.places,
-            running=room.sequences - room.idle_sequences,
+            running=room.running,
             chunk_tokens=spec.prefill_chunk_tokens,
             waiting=spec.waiting,
             buffer_tokens=spec.buffer_tokens,
         )
-        self._loop = DecodeLoop(context, vocabulary, KvCache(context, room), bounds)
+        guess = self._draft.guess if self._draft is not None else guess_each
+        self._loop = DecodeLoop(context, vocabulary, KvCache(context, room), bounds, guess)
         self._loop.start()
 
     @property
     def healthy(self) -> bool:
         """See the protocol."""
         return self._loop is not None and self._loop.healthy
+
+    @property
+    def tally(self) -> Tally:
+        """What guessing ahead has come to."""
+        return self._tally
 
     def occupancy(self) -> Occupancy:
         """See the protocol."""
@@ -137,8 +154,8 @@ class LlamaEngine:
         """See the protocol."""
         arrived_s, loop = time.perf_counter(), _loaded(self._loop)
         check_params(params, self.facts.vocabulary_tokens)
-        prepared = await self._prepared(prompt)
-        form = await self._form(prepared.output or params.output)
+        prepared = await self._prepared(_thoughtless(prompt) if params.output else prompt)
+        form = await self._form(prepared, params)
         stream = AnswerStream(params.choices)
         jobs = self._jobs(prepared, params, form, stream, arrived_s)
         loop.submit(jobs[0])
@@ -175,23 +192,35 @@ class LlamaEngine:
                 choice=choice,
                 speculates=self._guesses,
             )
-            jobs.append(self._job(answer, form and form.copy(), stream))
+            choosing = partial(
+                self._chooser, answer, form and form.copy(), form_thinks=prepared.output is not None
+            )
+            jobs.append(self._job(answer, choosing, stream))
         jobs[0].followers = jobs[1:]
         return jobs
 
-    def _job(self, answer: Answer, form: Constraint | None, stream: AnswerStream) -> Job:
+    def _job(self, answer: Answer, choosing: Callable[[], Chooser], stream: AnswerStream) -> Job:
         scope = answer.params.cache_scope if self._spec.cache_scope == "key" else ""
-        job = Job(answer, stream, partial(self._chooser, answer, form), scope)
+        job = Job(answer, stream, choosing, scope)
         if answer.speculates:
-            job.drafter, job.governor = Lookup(), Governor(self._spec.draft_tokens)
+            job.governor = Governor(self._spec.draft_tokens, self._tally)
+        if self._spec.speculation == "lookup":
+            job.drafter = Lookup()
         return job
 
-    def _chooser(self, answer: Answer, form: Constraint | None) -> Chooser:
+    def _chooser(self, answer: Answer, form: Constraint | None, *, form_thinks: bool) -> Chooser:
         vocabulary = _loaded(self._prompts).vocabulary
         sampler = Sampler(
             answer.params.sampling, vocabulary.size, answer.tokens, shift=answer.choice
         )
-        return Chooser(answer.params, vocabulary, sampler, _loaded(self._candidates), form)
+        return Chooser(
+            answer.params,
+            vocabulary,
+            sampler,
+            _loaded(self._candidates),
+            form,
+            form_thinks=form_thinks,
+        )
 
     async def _prepared(self, prompt: Prompt) -> Prepared:
         prompts = _loaded(self._prompts)
@@ -200,10 +229,14 @@ class LlamaEngine:
             return prompts.prepare(prompt)
         return await _on_thread(partial(prompts.prepare, prompt))
 
-    async def _form(self, output: OutputConstraint | None) -> Constraint | None:
+    async def _form(self, prepared: Prepared, params: GenerateParams) -> Constraint | None:
+        """What the answer must look like; a call that is demanded goes before a form."""
+        output, param = prepared.output or params.output, "response_format"
         if output is None:
             return None
-        return await _on_thread(partial(_loaded(self._grammars).compile, output))
+        if prepared.output is not None:
+            param = "tools"
+        return await _on_thread(partial(_loaded(self._grammars).compile, output, param))
 
     def _limit(self, prompt_tokens: int, params: GenerateParams) -> int:
         context = self.facts.context_tokens
@@ -222,11 +255,13 @@ class LlamaEngine:
 
     def close(self) -> None:
         """See the protocol."""
-        loop, context = self._loop, self._context
-        self._tokenizer = self._prompts = self._loop = self._context = None
+        loop, context, draft = self._loop, self._context, self._draft
+        self._tokenizer = self._prompts = self._loop = self._context = self._draft = None
         # A thread stuck in the native library still uses the context: to free it would crash.
         if context is not None and (loop is None or loop.close(CLOSE_TIMEOUT_S)):
             context.close()
+            if draft is not None:
+                draft.close()
 
 
 def _room(spec: EngineSpec, model: Model, context_tokens: int) -> CacheRoom:
@@ -252,7 +287,7 @@ def _room(spec: EngineSpec, model: Model, context_tokens: int) -> CacheRoom:
 
 def _context_size(spec: EngineSpec, room: CacheRoom) -> ContextSize:
     guesses = spec.draft_tokens if spec.speculation != "off" else 0
-    outputs = (room.sequences - room.idle_sequences) * (1 + guesses)
+    outputs = room.running * (1 + guesses)
     return ContextSize(
         cells=room.cells,
         sequences=room.sequences,
@@ -282,6 +317,13 @@ def _context_tokens(spec: EngineSpec, model: Model, meta: GgufMeta) -> int:
             f"set its context_tokens to 1 to {trained}, not {wanted}.",
         )
     return wanted
+
+
+def _thoughtless(prompt: Prompt) -> Prompt:
+    """A form begins with the first token: who must keep to one does not think unless he is told."""
+    if isinstance(prompt, Conversation) and prompt.thinking is None:
+        return replace(prompt, thinking=False)
+    return prompt
 
 
 async def _on_thread(work: Callable[[], T]) -> T:

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Collection
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from hosting.engine_side import EngineProcess, run_engine
 from services.llm import gguf_meta
-from services.llm.engine import Engine, EngineFacts, EngineSpec
+from services.llm.core.drafting import Tally
+from services.llm.engine import DRAFT, Engine, EngineFacts, EngineSpec
 from services.llm.engine_servicer import EngineServicer, VectorServicer
 from services.llm.placement import Layers, Placed, settle
 from services.llm.vector_catalog import spec_of
@@ -34,9 +37,11 @@ async def _load_language(process: EngineProcess) -> models_pb2.EngineReady:
     from services.llm.engine_llama import LlamaEngine  # noqa: PLC0415 - heavy, and only here
     from services.llm.lexicon import Lexicon  # noqa: PLC0415
 
-    spec = _spec(dict(process.birth.engine))
-    placed = await asyncio.to_thread(_placed, spec)
-    engine = LlamaEngine(replace(spec, gpu_layers=placed.gpu_layers))
+    spec = _afforded(_spec(dict(process.birth.engine)), process.birth.extras)
+    spec, placed = await asyncio.to_thread(_placed, spec)
+    engine = LlamaEngine(spec)
+    if spec.speculation != "off":
+        process.speculation = partial(_told, engine.tally)
 
     def lexicon() -> Lexicon:
         return Lexicon(engine.tokenizer, engine.facts.context_tokens)
@@ -110,16 +115,40 @@ async def _start(process: EngineProcess, engine: "Engine | VectorEngine") -> Non
     process.server.closing.callback(watching.cancel)  # called before the engine is closed
 
 
-def _placed(spec: EngineSpec) -> Placed:
-    """Where it goes, by what the native library finds. Raises Fault MODEL_FAILED."""
+def _afforded(spec: EngineSpec, extras: Collection[str]) -> EngineSpec:
+    """Without its draft model, if that has no memory."""
+    if spec.speculation != "draft" or DRAFT in extras:
+        return spec
+    log.get().warning("no memory for the draft model, loading without it")
+    return replace(spec, speculation="off")
+
+
+def _told(tally: Tally) -> models_pb2.Speculation:
+    return models_pb2.Speculation(
+        drafted_tokens=tally.drafted_tokens,
+        accepted_tokens=tally.accepted_tokens,
+        saved_calls=tally.saved_calls,
+    )
+
+
+def _placed(spec: EngineSpec) -> tuple[EngineSpec, Placed]:
+    """With the layers that go on the card, by what the native library finds, and where that is.
+    Raises Fault MODEL_FAILED.
+    """
     from services.llm.llama_cards import cards  # noqa: PLC0415 - heavy, and only here
 
     wanted = Layers(spec.gpu_layers, spec.placement_why)
-    layers = gguf_meta.read(spec.path).layers
-    placed = settle(wanted, layers, cards(), allow_cpu_fallback=spec.allow_cpu_fallback)
+    layers, found = gguf_meta.read(spec.path).layers, cards()
+    placed = settle(wanted, layers, found, allow_cpu_fallback=spec.allow_cpu_fallback)
     if placed.degraded:
         log.get().warning("model degraded", why=placed.why)
-    return placed
+    draft_layers = 0
+    if spec.speculation == "draft" and spec.draft_path is not None:
+        wanted, layers = Layers(spec.draft_gpu_layers, ""), gguf_meta.read(spec.draft_path).layers
+        draft = settle(wanted, layers, found, allow_cpu_fallback=spec.allow_cpu_fallback)
+        draft_layers = draft.gpu_layers
+    spec = replace(spec, gpu_layers=placed.gpu_layers, draft_gpu_layers=draft_layers)
+    return spec, placed
 
 
 def _tell(facts: EngineFacts) -> None:
@@ -152,7 +181,8 @@ async def _end_with(engine: "Engine | VectorEngine", process: EngineProcess) -> 
 
 
 def _spec(values: dict[str, Any]) -> EngineSpec:
-    return EngineSpec(**(values | {"path": Path(values["path"])}))
+    paths = {name: Path(values[name]) for name in ("path", "draft_path") if values.get(name)}
+    return EngineSpec(**(values | paths))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ Weights and caches are exact up to padding; buffers are a guess from above. What
 before all of this, where hosting measures.
 """
 
+from dataclasses import replace
+
 from services.llm.engine import ALL_LAYERS, EngineSpec
 from services.llm.gguf_meta import ArrayLength, GgufMeta
 
@@ -41,6 +43,19 @@ def estimate_card_mib(meta: GgufMeta, spec: EngineSpec) -> int:
     layers = meta.layers if spec.gpu_layers == ALL_LAYERS else min(spec.gpu_layers, meta.layers)
     placed = (meta.weights_bytes + kv_cache_bytes(meta, spec)) * layers // meta.layers
     return _mib(placed + _buffer_bytes(meta, spec)) + _CARD_CONTEXT_MIB
+
+
+def estimate_draft_mib(draft: GgufMeta, meta: GgufMeta, spec: EngineSpec, *, on_card: bool) -> int:
+    """What the draft model of `spec` takes in the same process, whose own model has header `meta`:
+    memory of the card, or of the host. It follows every text the model's cache can hold.
+    """
+    sized = replace(
+        spec, cache_tokens=_cells(meta, spec), gpu_layers=spec.draft_gpu_layers, speculation="off"
+    )
+    if on_card:
+        shared_mib = _CARD_CONTEXT_MIB if spec.gpu_layers and sized.gpu_layers else 0
+        return estimate_card_mib(draft, sized) - shared_mib
+    return _mib(draft.weights_bytes + kv_cache_bytes(draft, sized) + _buffer_bytes(draft, sized))
 
 
 def _cells(meta: GgufMeta, spec: EngineSpec) -> int:

@@ -46,6 +46,7 @@ class Forms:
             syntax=syntax,
             tools=frozenset(tool.name for tool in conversation.tools) if calls else frozenset(),
             enforced=calls and mode in {ToolMode.REQUIRED, ToolMode.NAMED},
+            single=conversation.tool_choice.single,
             visible=frozenset(n for n in self._controls if any(n in mark for mark in marks)),
         )
 

@@ -14,6 +14,7 @@ from services.llm.regex_bounds import weigh
 from services.llm.schema_blame import blamed
 from services.llm.schema_check import Check, Schema, parse
 from services.llm.schema_choices import told_apart
+from services.llm.schema_closed import closed
 from services.llm.schema_ends import check_ends
 from services.llm.unfit import Unfit, unfit
 from services.llm.values import ConstraintKind, OutputConstraint
@@ -54,18 +55,10 @@ def compiled(output: OutputConstraint, compile_: Compile) -> LLMatcher:
             return _whole("form", compile_(_lark(output.source)))
 
 
-def checked_schema(source: str) -> Schema:
-    """A schema without remarks, bounded, that something finite may fulfil. Raises Unfit."""
-    return _checked(source)[0]
-
-
-def json_rule(schema: Schema) -> str:
-    """A checked schema as a part of a form in Lark, to stand where a rule may."""
-    words = schema if isinstance(schema, dict) else {}
-    return f"%json {json.dumps(words | _STYLE)}"
-
-
-def _checked(source: str) -> tuple[Schema, int]:
+def checked(source: str) -> tuple[Schema, int]:
+    """A schema without remarks, bounded, that something finite may fulfil, and how many parts it
+    has. Raises Unfit.
+    """
     check = Check()
     schema = check.run(parse(source))
     if schema is False:
@@ -76,7 +69,7 @@ def _checked(source: str) -> tuple[Schema, int]:
 
 
 def _schema(source: str, compile_: Compile) -> LLMatcher:
-    schema, parts = _checked(source)
+    schema, parts = checked(source)
     matcher = compile_(_json(schema))
     if _complaint(matcher):
         path, said = blamed(
@@ -89,7 +82,8 @@ def _schema(source: str, compile_: Compile) -> LLMatcher:
 
 
 def _json(schema: Schema) -> str:
-    return f"{_UNFORCED}start: {json_rule(schema)}"
+    words = closed(schema) if isinstance(schema, dict) else {}
+    return f"{_UNFORCED}start: %json {json.dumps(words | _STYLE)}"
 
 
 def _regex(source: str) -> str:

@@ -56,9 +56,16 @@ class Job:
             self.chooser.close()
             self.chooser = None
 
-    def guessed(self) -> list[int]:
-        """What to try behind its next token; not more than its limit leaves."""
-        if self.drafter is None or self.governor is None or self.answer.owed_tokens != 1:
-            return []
-        most = min(self.governor.allowed(), self.answer.left_tokens - 1)
-        return self.drafter.guess(self.answer.tokens, most)
+    @property
+    def most_guesses(self) -> int:
+        """How many tokens to try behind its next one; not more than its limit leaves."""
+        if self.governor is None or self.answer.owed_tokens != 1:
+            return 0
+        return max(0, min(self.governor.allowed(), self.answer.left_tokens - 1))
+
+
+def guess_each(jobs: Sequence[Job]) -> None:
+    """Set the `draft` of each job by its own drafter."""
+    for job in jobs:
+        most = job.most_guesses
+        job.draft = job.drafter.guess(job.answer.tokens, most) if job.drafter and most else []

@@ -29,6 +29,11 @@ class CacheRoom:
     parked_bytes: int
     shares_prefixes: bool
 
+    @property
+    def running(self) -> int:
+        """Jobs that may be in it at once."""
+        return self.sequences - self.idle_sequences
+
 
 class KvCache:
     """Sequences and what is in them."""
@@ -101,7 +106,8 @@ class KvCache:
         elif not self._restored(job.sequence, self._parked[found.key], tokens):
             return
         job.answer.cached = tokens
-        job.answer.reused_tokens = min(tokens, job.answer.prompt_tokens)
+        if job.chooser is None:  # else its prompt was computed before, and is counted so
+            job.answer.reused_tokens = tokens
 
     def _restored(self, sequence: int, state: bytes, tokens: int) -> bool:
         """Put a parked prefix into an empty sequence, cut to `tokens`."""

@@ -185,6 +185,11 @@ class Vocabulary:
         texts = (native.llama_vocab_get_text(self._handle, i) or b"" for i in range(self.size))
         return max(1, *(len(text) for text in texts))
 
+    def texts(self) -> list[bytes]:
+        """Of every token, as the file has it; looks at every token, so ask once."""
+        get = native.llama_vocab_get_text
+        return [get(self._handle, token) or b"" for token in range(self.size)]
+
     def controls(self) -> list[str]:
         """The names of all control tokens; looks at every token, so ask once."""
         wanted = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN

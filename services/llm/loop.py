@@ -2,18 +2,20 @@
 
     submit ──► waiting (bounded, FIFO) ──► a sequence ──► steps ──► finish, fault or cancel
                     parked ◄──────────────────┘│ each step:
-                                               │  1. under the lock: drop the cancelled, let in
+                                               │  1. drop the cancelled, let in who has room
                                                │  2. plan (core/plan.py), fill the batch, decode
                                                │  3. choose tokens where a row wants one
                                                └  4. hand the chunks to the event loops, a call each
 
-Between steps the lock is free and requests come and go. A decode itself is a native call that
+The lock is held to change who waits, runs or is parked, never during a native call that takes its
+time: event loops wait for it. A decode itself is a native call that
 ends when it ends, so a cancel during one that holds prompt tokens sets the abort flag; the step is
 rolled back and done again without the cancelled one. Each cancel can cost the others at most the
 one step it aborts. Steps of single tokens are short and run to their end.
 
 A full KV cache is no error: idle prefixes leave it first, then the least urgent and youngest job is
-parked, and comes back where it was when there is room. What a step does with the context is in
+parked, and comes back where it was when there is room; until then it goes before all who wait and
+matter no more than it does. What a step does with the context is in
 `step.py`; scheduling by priority, text and templates stay out.
 """
 
@@ -21,19 +23,23 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
 from services.llm.core.pace import Pace
 from services.llm.core.plan import Demand, plan_step
 from services.llm.engine import Holdings, Occupancy
-from services.llm.job import Job
+from services.llm.job import Job, guess_each
 from services.llm.kv_cache import KvCache
 from services.llm.llama_api import Vocabulary
 from services.llm.llama_context import Context, DecodeAborted, KvCacheFull
 from services.llm.step import Outcome, Part, Step
 from services.llm.stream import Delivery, Event, deliver
 from services.llm.values import Chunk
+
+Guess = Callable[[Sequence[Job]], None]
+"""Sets the `draft` of each job, given all that run: before every step, and when nobody does."""
 
 _CANCELLED = Fault(Reason.CANCELLED, "The request was cancelled.")
 
@@ -55,8 +61,14 @@ class DecodeLoop:
     """Runs jobs on `context`. `start` once, `close` once; the context is its own in between."""
 
     def __init__(
-        self, context: Context, vocabulary: Vocabulary, cache: KvCache, bounds: LoopBounds
+        self,
+        context: Context,
+        vocabulary: Vocabulary,
+        cache: KvCache,
+        bounds: LoopBounds,
+        guess: Guess = guess_each,
     ) -> None:
+        self._guess = guess
         self._context, self._cache, self._bounds = context, cache, bounds
         self._step = Step(context, vocabulary, cache)
         self._pace = Pace(bounds.chunk_tokens)
@@ -195,10 +207,8 @@ class DecodeLoop:
 
     def _planned(self) -> list[Part]:
         jobs = list(self._running)
-        demands = []
-        for i, job in enumerate(jobs):
-            job.draft = job.guessed()
-            demands.append(Demand(i, job.answer.owed_tokens, len(job.draft)))
+        self._guess(jobs)
+        demands = [Demand(i, job.answer.owed_tokens, len(job.draft)) for i, job in enumerate(jobs)]
         slices = plan_step(
             demands,
             batch_tokens=self._context.batch_tokens,

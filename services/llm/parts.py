@@ -33,6 +33,8 @@ class ReplyForm:
     """Names on offer; anything else is no call."""
     enforced: bool = False
     """A grammar sees to it that calls are well-formed."""
+    single: bool = False
+    """The answer ends behind its first call."""
     visible: frozenset[str] = frozenset()
     """Names of control tokens that must reach the reader as text, because they are marks."""
 
@@ -75,6 +77,8 @@ class Parts:
         """What comes next is a thought, as far as is known."""
         self.calls = 0
         """How many have begun."""
+        self.called_enough = False
+        """It is whole with the call that it has."""
         self._frame: Frame | None = None
         bare = form.syntax is not None and form.syntax.bare
         self._gap: _Gap | None = _Gap.START if form.think or bare else None
@@ -165,6 +169,7 @@ class Parts:
             self._begin_call,
             opening="".join(self._space) + mark,
             eager=self._form.enforced,
+            single=self._form.single,
         )
         self._space.clear()
         return rest
@@ -175,7 +180,8 @@ class Parts:
 
     def _calling(self, frame: Frame, text: str) -> Generator[Part, None, str]:
         yield from frame.feed(text)
-        if not frame.over:
+        self.called_enough = frame.enough
+        if self.called_enough or not frame.over:
             return ""
         yield from self._left_over(frame)
         return frame.rest

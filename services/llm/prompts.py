@@ -91,11 +91,6 @@ class Prompts:
         return {token: data for token, data in tokens if token is not None}
 
     @property
-    def knows_tools(self) -> bool:
-        """It can be offered tools: by its template, or else in plain words."""
-        return True
-
-    @property
     def knows_thinking(self) -> bool:
         """It can be told to think, or not to."""
         return self.template.think_marks is not None

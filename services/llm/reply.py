@@ -90,6 +90,7 @@ class Reply:
                 texts.append(text)
             if self._over:
                 break
+        self._over = self._over or self._parts.called_enough
         return Said("".join(texts), "".join(thoughts), tuple(calls), stop, self._over)
 
     def _shown(self, part: Text) -> tuple[str, str]:

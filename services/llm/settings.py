@@ -63,7 +63,7 @@ LIMITS: Mapping[str, Limits] = MappingProxyType(
         "kv_cache_type": Limits(words=("auto", "f16", "q8_0")),
         "cache_tokens": Limits(0, _MOST_TOKENS),
         "prefix_cache_mib": Limits(0, 1_048_576),
-        "speculation": Limits(words=("off", "lookup")),
+        "speculation": Limits(words=("off", "lookup", "draft")),
         "draft_tokens": Limits(1, 64),
     }
 )

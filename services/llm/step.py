@@ -98,6 +98,7 @@ class Step:
         """Choose at each row in turn, for as long as the choices are the guesses."""
         job, answer = outcome.job, outcome.job.answer
         accepted = 0
+        answer.drafted_tokens += outputs - 1
         for at in range(outputs):
             answer.cached += 1
             if job.cancelled:
@@ -108,10 +109,10 @@ class Step:
                 break
             if at == outputs - 1 or answer.tokens[-1] != job.draft[at]:
                 break
+            # Told at once: the next choice may be the last, and the answer's end tells them.
             accepted += 1
-        answer.drafted_tokens += outputs - 1
-        answer.accepted_tokens += accepted
-        answer.saved_calls += accepted
+            answer.accepted_tokens += 1
+            answer.saved_calls += 1
         if job.governor is not None:
             job.governor.judge(outputs - 1, accepted)
         self._cache.cut_back(job)

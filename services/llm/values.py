@@ -51,6 +51,8 @@ class ToolChoice:
 
     mode: ToolMode = ToolMode.AUTO
     name: str = ""
+    single: bool = False
+    """The answer ends behind its first call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def _choice(choice: pb.ToolChoice, known: set[str]) -> ToolChoice:
         raise _wrong("tool_choice", "A tool is demanded, but none is offered; send `tools`.")
     if mode is ToolMode.NAMED and choice.name not in known:
         raise _wrong("tool_choice", f"The tool `{choice.name[:64]}` is not among `tools`.")
-    return ToolChoice(mode, choice.name if mode is ToolMode.NAMED else "")
+    return ToolChoice(mode, choice.name if mode is ToolMode.NAMED else "", choice.single)
 
 
 def _tool(tool: pb.Tool, at: str) -> Tool:

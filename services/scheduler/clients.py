@@ -272,6 +272,7 @@ def _instance_facts(instance: models_pb2.Instance) -> InstanceFacts:
         places=max(1, instance.places),
         progress=instance.load_progress,
         load_ms=min(instance.load_ms, _MOST_LOAD_MS),
+        extra_mib=min(_MOST_MIB, sum(one.mib for one in instance.extras if one.lease_id)),
     )
 
 

@@ -94,6 +94,11 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
     ) -> llm_pb2.TokenizeResponse:
         raise not_implemented("A simulated tokeniser")
 
+    async def GetOccupancy(
+        self, request: llm_pb2.GetOccupancyRequest, context: Context
+    ) -> llm_pb2.GetOccupancyResponse:
+        raise not_implemented("A simulated KV cache")
+
     async def Detokenize(
         self, request: llm_pb2.DetokenizeRequest, context: Context
     ) -> llm_pb2.DetokenizeResponse:

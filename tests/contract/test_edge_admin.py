@@ -30,6 +30,11 @@ def smol(placed: models_pb2.Placement = PLACED) -> models_pb2.Model:
         running_permit_ids=["p1"],
         materialised_mib=321,
         placement=placed,
+        extras=[
+            models_pb2.Extra(name="draft", mib=99, lease_id="l1"),
+            models_pb2.Extra(name="other", mib=5, why="There is no room."),
+        ],
+        speculation=models_pb2.Speculation(drafted_tokens=9, accepted_tokens=6, saved_calls=6),
     )
     return models_pb2.Model(
         key=MODEL,
@@ -146,7 +151,14 @@ async def test_status_tells_what_the_house_is(house: House) -> None:
     assert told["devices"][0]["headroom_mib"] == {"paid": 700}
     (model,) = told["models"]
     assert model["queue"] == {"running": 1, "waiting": 6, "last_used_unix_ms": 0}
-    assert model["instances"][0]["placement"]["profile"] == "cpu"
+    (instance,) = model["instances"]
+    assert instance["placement"]["profile"] == "cpu"
+    assert instance["extras"] == [
+        {"name": "draft", "mib": 99, "granted": True, "why": ""},
+        {"name": "other", "mib": 5, "granted": False, "why": "There is no room."},
+    ]
+    told = {"drafted_tokens": 9, "accepted_tokens": 6, "saved_calls": 6}
+    assert instance["speculation"] == told
     assert model["state"] == "ready"
 
 

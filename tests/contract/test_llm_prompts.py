@@ -96,11 +96,7 @@ def test_counting_and_answering_see_the_same_prompt(mistral: tuple[Model, Prompt
 
 def test_what_a_model_can_do_is_told(mistral: tuple[Model, Prompts], tmp_path: Path) -> None:
     _, prompts = mistral
-    assert (prompts.knows_tools, prompts.knows_thinking, prompts.knows_translation) == (
-        True,
-        False,
-        False,
-    )
+    assert (prompts.knows_thinking, prompts.knows_translation) == (False, False)
     path = make_tiny_gguf(tmp_path / "t.gguf", template=families.TRANSLATE, weights=False)
     assert opened(path)[1].knows_translation
     path = make_tiny_gguf(tmp_path / "q.gguf", template=families.QWEN3, weights=False)

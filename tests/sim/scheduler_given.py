@@ -99,7 +99,7 @@ class Told:
         )
 
 
-_LASTING = ("lane", "mib", "peak", "family", "context", "most", "places", "takes")
+_LASTING = ("lane", "mib", "peak", "family", "context", "most", "places", "takes", "extra")
 _PASSING = ("retry", "progress", "ready", "loading")
 
 
@@ -117,6 +117,7 @@ def _instances(key: str, state: State, said: Mapping[str, str]) -> list[Instance
             int(said.get("places", 4)),
             float(said.get("progress", 0)),
             ms(said.get("takes", "0s")) if its is State.READY else 0,
+            int(said.get("extra", 0)),
         )
         for number, its in (states or {"1": state}).items()
     ]

@@ -1,6 +1,7 @@
 """A configured model as its file describes it, now and when the file has changed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,3 +122,49 @@ def test_a_file_that_cannot_be_used_replaces_nothing(tmp_path: Path) -> None:
         file.replace_file(other, {"places": "256"})
     assert caught.value.reason is Reason.NEVER_FITS
     assert file.describe() == before
+
+
+DRAFTED: dict[str, Any] = {"speculation": "draft", "draft_path": "draft.gguf"}
+
+
+def test_a_draft_model_is_memory_beside_the_models_own(tmp_path: Path) -> None:
+    draft = make_tiny_gguf(tmp_path / "draft.gguf", layers=1, embd=32, heads=2)
+    spec, alone = tiny(tmp_path, **DRAFTED).describe(), tiny(tmp_path).describe()
+    (extra,) = spec.extras
+    assert extra.name == "draft"
+    assert 0 < extra.mib < spec.resident_mib
+    assert spec.resident_mib - alone.resident_mib < extra.mib  # logits of guesses, no weights
+    assert spec.engine["draft_path"] == str(draft)
+    assert spec.engine["draft_gpu_layers"] == 0
+    assert not alone.extras
+    assert alone.engine["draft_path"] is None
+
+
+def test_a_draft_file_that_changes_changes_the_description(tmp_path: Path) -> None:
+    file = tiny(tmp_path, **DRAFTED)
+    before = file.stamp()
+    assert "draft.gguf is not there" in file.describe().problem
+    make_tiny_gguf(tmp_path / "draft.gguf")
+    assert file.stamp() != before
+    assert not file.describe().problem
+
+
+def test_a_draft_goes_where_its_model_is_unless_told(tmp_path: Path) -> None:
+    make_tiny_gguf(tmp_path / "draft.gguf")
+    card = Device(24_000, "NVIDIA GeForce RTX 4090")
+
+    def layers(device: Device, **fields: object) -> object:
+        return tiny(tmp_path, device, **DRAFTED, **fields).describe().engine["draft_gpu_layers"]
+
+    assert (layers(card), layers(HOST)) == (ALL_LAYERS, 0)
+    assert (layers(card, draft_gpu_layers=1), layers(card, draft_gpu_layers=0)) == (1, 0)
+    assert layers(card, draft_gpu_layers="all", gpu_layers=0) == ALL_LAYERS
+
+
+def test_a_draft_model_needs_a_file_and_may_stand_by_without_use(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a draft_path"):
+        ModelConfig.model_validate({"path": "m.gguf", "speculation": "draft"})
+    idle = tiny(tmp_path, draft_path="draft.gguf")
+    assert (idle.describe().problem, idle.describe().extras) == ("", ())
+    idle.override({"speculation": '"draft"'})
+    assert "draft.gguf is not there" in idle.describe().problem

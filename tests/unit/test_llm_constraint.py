@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from chassis.errors import Fault
-from services.llm.grammar_source import checked_schema, json_rule
 from services.llm.grammars import Grammars
 from services.llm.llama_api import TokenForm
 from services.llm.values import ConstraintKind, OutputConstraint
@@ -323,8 +322,7 @@ def test_expressions_that_cannot_be_used_are_refused(expression: str, said: str)
 
 
 def test_the_houses_own_grammar_may_hold_schemas() -> None:
-    schema = json_rule(checked_schema(json.dumps(PERSON)))
-    source = f'start: "<tool_call>" {schema} "</tool_call>"'
+    source = f'start: "<tool_call>" %json {json.dumps(PERSON)} "</tool_call>"'
     constraint = grammars().compile(OutputConstraint(ConstraintKind.LARK, source), "tools")
     assert accepts(constraint, '<tool_call>{"name": "a", "age": 1}</tool_call>')
     assert not accepts(constraint, '<tool_call>{"name": "a"}</tool_call>')

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from services.llm.engine import ALL_LAYERS, EngineSpec
-from services.llm.footprint import estimate_card_mib, estimate_resident_mib, kv_cache_bytes
+from services.llm.footprint import (
+    estimate_card_mib,
+    estimate_draft_mib,
+    estimate_resident_mib,
+    kv_cache_bytes,
+)
 from services.llm.gguf_meta import ArrayLength, GgufMeta, read
 from tests.tiny_gguf import make_tiny_gguf
 
@@ -56,3 +61,24 @@ def test_rows_of_logits_are_counted_for_guesses_too(meta: GgufMeta) -> None:
     plain = estimate_resident_mib(wide, SPEC)
     guessing = estimate_resident_mib(wide, replace(SPEC, speculation="lookup", draft_tokens=4))
     assert guessing - plain == 4 * 35  # rows of a MiB
+
+
+def test_a_draft_model_is_counted_once_for_the_process(meta: GgufMeta) -> None:
+    draft = replace(meta, weights_bytes=300 << 20)
+    spec = replace(SPEC, speculation="draft", draft_path=Path("d"))
+    host_mib = estimate_draft_mib(draft, meta, spec, on_card=False)
+    assert 300 < host_mib < 300 + (kv_cache_bytes(meta, SPEC) >> 20) + 64
+    assert estimate_draft_mib(draft, meta, spec, on_card=True) == 0
+    here = replace(spec, draft_gpu_layers=ALL_LAYERS)
+    alone_mib = estimate_draft_mib(draft, meta, here, on_card=True)
+    both = replace(here, gpu_layers=ALL_LAYERS)
+    assert host_mib == estimate_draft_mib(draft, meta, both, on_card=True) < alone_mib
+
+
+def test_a_draft_model_follows_all_the_cache_holds(meta: GgufMeta) -> None:
+    small = replace(meta, values={**meta.values, "llama.context_length": 512})
+    spec = replace(SPEC, speculation="draft", draft_path=Path("d"))
+    more = replace(spec, places=8)
+    grown = estimate_draft_mib(small, meta, more, on_card=False)
+    grown -= estimate_draft_mib(small, meta, spec, on_card=False)
+    assert grown >= 4 * 4096 * meta.kv_bytes_per_token() >> 20

@@ -359,3 +359,34 @@ def test_many_long_stop_strings_cost_no_more_than_the_answers_length() -> None:
     for _ in range(2_000):
         reader.feed(b"001" + b"x" * 5)
     assert time.process_time() - began < 4
+
+
+TWICE = {
+    "hermes": (
+        syntax.HERMES,
+        (
+            f'Well. <tool_call>{{"name": "f", "arguments": {A}}}</tool_call>'
+            f'<tool_call>{{"name": "get_weather", "arguments": {B}}}</tool_call> Done.'
+        ),
+    ),
+    "llama": (
+        syntax.LLAMA,
+        f'{{"name": "f", "parameters": {A}}}; {{"name": "f", "parameters": {B}}}',
+    ),
+    "mistral": (
+        syntax.MISTRAL,
+        f'[TOOL_CALLS] [{{"name": "f", "arguments": {A}}}, {{"name": "f", "arguments": {B}}}] So.',
+    ),
+}
+
+
+@given(st.data(), st.sampled_from(sorted(TWICE)), st.booleans())
+def test_a_single_call_ends_it(data: st.DataObject, family: str, enforced: bool) -> None:
+    of, answer = TWICE[family]
+    begins = answer.index("<") if family == "hermes" and enforced else 0
+    pieces = cut(data, answer[begins:])
+    said = heard(form(of, single=True, enforced=enforced), pieces)
+    assert said.calls == [("f", A)]
+    assert "Done" not in said.text
+    reader = reply(form(of, single=True, enforced=enforced))
+    assert any(reader.feed(piece).over for piece in pieces)

@@ -39,7 +39,7 @@ def test_what_is_overridden_is_in_the_next_engine() -> None:
         ("places", "{", "not JSON"),
         ("gpu_layers", '"most"', 'or "auto" or "all"'),
         ("kv_cache_type", "8", '"auto" or "f16" or "q8_0"'),
-        ("speculation", '"draft"', '"off" or "lookup"'),
+        ("speculation", '"guess"', '"off" or "lookup" or "draft"'),
     ],
 )
 def test_a_value_out_of_its_limits_is_refused_with_them(name: str, text: str, said: str) -> None:
@@ -69,7 +69,7 @@ def test_every_setting_is_declared_with_the_value_it_has() -> None:
     assert values["gpu_layers"] == 0
     schemas = {setting.name: json.loads(setting.json_schema) for setting in told}
     assert schemas["places"] == {"type": "integer", "minimum": 1, "maximum": 256}
-    assert schemas["speculation"] == {"type": "string", "enum": ["off", "lookup"]}
+    assert schemas["speculation"] == {"type": "string", "enum": ["off", "lookup", "draft"]}
 
 
 _JSON = st.recursive(st.none() | st.integers() | st.text(), st.lists)

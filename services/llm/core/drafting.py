@@ -61,11 +61,26 @@ def _common_run(tokens: Sequence[int], end: int) -> int:
     return run
 
 
-class Governor:
-    """Says how many tokens to guess, for one request."""
+class Tally:
+    """What the guesses of all requests have come to."""
 
-    def __init__(self, draft_tokens: int) -> None:
+    __slots__ = ("accepted_tokens", "drafted_tokens")
+
+    def __init__(self) -> None:
+        self.drafted_tokens = self.accepted_tokens = 0
+
+    @property
+    def saved_calls(self) -> int:
+        """An accepted token takes no decode step of its own."""
+        return self.accepted_tokens
+
+
+class Governor:
+    """Says how many tokens to guess, for one request; what came of it is added to `tally`."""
+
+    def __init__(self, draft_tokens: int, tally: Tally | None = None) -> None:
         self._draft_tokens = draft_tokens
+        self._tally = tally if tally is not None else Tally()
         self._misses = 0
         self._wait_tokens = 0
         self._next_wait = PROBE_TOKENS
@@ -76,6 +91,8 @@ class Governor:
 
     def judge(self, drafted: int, accepted: int) -> None:
         """A step is over: `drafted` of its rows were guesses, `accepted` of them right."""
+        self._tally.drafted_tokens += drafted
+        self._tally.accepted_tokens += accepted
         if drafted == 0:
             self._wait_tokens = max(0, self._wait_tokens - 1)
             return

@@ -39,15 +39,25 @@ class Frame:
     """
 
     def __init__(
-        self, syntax: Syntax, tools: frozenset[str], begin: Begin, *, opening: str, eager: bool
+        self,
+        syntax: Syntax,
+        tools: frozenset[str],
+        begin: Begin,
+        *,
+        opening: str,
+        eager: bool,
+        single: bool,
     ) -> None:
-        self._syntax, self._tools, self._begin, self._eager = syntax, tools, begin, eager
+        self._syntax, self._tools, self._begin = syntax, tools, begin
+        self._eager, self._single = eager, single
         self.over = False
         self.text = self.rest = ""
         self._seen, self._seen_chars = [opening], 0
         self._held = ""
         self._scan: JsonScan | QuotedScan | None = None
-        self._name, self._headed, self._calls = "", False, 0
+        self._name, self._headed = "", False
+        self.calls = 0
+        """How many are whole."""
         self._first: ToolCallDelta | None = None
         self._sent = 0
 
@@ -55,17 +65,22 @@ class Frame:
         """What became certain of the calls."""
         deltas: list[ToolCallDelta] = []
         self._held += text
-        while self._held and not self.over:
+        while self._held and not self.over and not self.enough:
             if self._scan is None and not self._read_between():
                 break
             if self._scan is not None:
                 deltas += self._read_object(self._scan)
         return deltas
 
+    @property
+    def enough(self) -> bool:
+        """It holds all the calls that the answer may have."""
+        return self._single and self.calls > 0
+
     def flush(self) -> None:
         """The answer ended."""
         if not self.over:
-            is_layout = self._calls > 0 and _may_be(self._syntax.closings, self._held)
+            is_layout = self.calls > 0 and _may_be(self._syntax.closings, self._held)
             self._end("" if is_layout else self._held)
 
     def _read_between(self) -> bool:
@@ -128,7 +143,7 @@ class Frame:
                 self._end("")
                 return []
             deltas = self._begun(*call)
-        self._calls += 1
+        self.calls += 1
         self._seen, self._seen_chars = [], 0
         self._scan, self._first, self._sent = None, None, 0
         self._name, self._headed = "", False
@@ -182,13 +197,13 @@ class Frame:
 
     def _finish(self, rest: str) -> None:
         """No call begins here."""
-        self.text = "" if self._calls else "".join(self._seen)
+        self.text = "" if self.calls else "".join(self._seen)
         self.rest, self._held, self.over = rest, "", True
 
     def _end(self, more: str) -> None:
         """What was taken for a call is none."""
         lost = self._scan.raw() if self._scan is not None else ""
-        seen = self._seen if not self._calls or self._scan is not None else []
+        seen = self._seen if not self.calls or self._scan is not None else []
         self.text = "".join(seen) + lost + more if self._first is None else ""
         self.rest, self._held, self.over = "" if more else self._held, "", True
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from services.llm.parts import ReplyForm
 from services.llm.reasoning import ThinkMarks
+from services.llm.schema_closed import closed
 from services.llm.tools.quoted_grammar import QuotedRules
 from services.llm.tools.syntax import Syntax
 from services.llm.values import Tool, ToolChoice, ToolMode
@@ -36,7 +37,7 @@ def demanded(tools: Sequence[Tool], choice: ToolChoice, form: ReplyForm, token_o
     assert syntax is not None  # noqa: S101  tools are on offer
     if choice.mode is ToolMode.NAMED:
         tools = [tool for tool in tools if tool.name == choice.name]
-    many = choice.mode is ToolMode.REQUIRED and syntax.parallel
+    many = choice.mode is ToolMode.REQUIRED and syntax.parallel and not choice.single
     alternatives, rules = _tools(tools, syntax, token_of)
     if form.think:
         rules.append(_thinking(form.think, token_of))
@@ -97,7 +98,8 @@ def _call(tool: Tool, syntax: Syntax, token_of: TokenOf) -> str:
 def _schema(tool: Tool) -> dict[str, Any]:
     if not tool.parameters:
         return {"type": "object", "properties": {}, "additionalProperties": False}
-    return {"type": "object", **tool.parameters}
+    schema: dict[str, Any] = closed({"type": "object", **tool.parameters})
+    return schema
 
 
 def _spelled(mark: str, token_of: TokenOf) -> str:

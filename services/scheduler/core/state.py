@@ -214,7 +214,8 @@ class Model:
     @property
     def held_mib(self) -> int:
         """What its instances hold while nothing runs on them."""
-        return self.facts.resident_mib * max(1, len(self.instances))
+        extras_mib = sum(one.extra_mib for one in self.facts.instances)
+        return self.facts.resident_mib * max(1, len(self.instances)) + extras_mib
 
     @property
     def peak_left_mib(self) -> int:

@@ -97,6 +97,8 @@ class InstanceFacts:
     """Requests it should run side by side."""
     progress: float = 0.0
     load_ms: int = 0
+    extra_mib: int = 0
+    """Optional memory that it has beside its lease."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,19 +339,23 @@ class ToolChoice(_message.Message):
 
     MODE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    SINGLE_FIELD_NUMBER: _builtins.int
     mode: Global___ToolChoice.Mode.ValueType
     """What is demanded."""
     name: _builtins.str
     """The tool, for MODE_NAMED."""
+    single: _builtins.bool
+    """The answer ends behind its first call."""
     def __init__(
         self,
         *,
         mode: Global___ToolChoice.Mode.ValueType = ...,
         name: _builtins.str = ...,
+        single: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "name", b"name", "single", b"single"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

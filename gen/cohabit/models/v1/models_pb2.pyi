@@ -267,6 +267,8 @@ class Instance(_message.Message):
     MATERIALISED_MIB_FIELD_NUMBER: _builtins.int
     LOAD_MS_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
+    EXTRAS_FIELD_NUMBER: _builtins.int
+    SPECULATION_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     """Unique among all instances ever started by this service."""
     state: Global___ModelState.ValueType
@@ -293,6 +295,14 @@ class Instance(_message.Message):
     def placement(self) -> Global___Placement:
         """Where its weights are; set when READY, by engines that can say."""
 
+    @_builtins.property
+    def extras(self) -> _containers.RepeatedCompositeFieldContainer[Global___Extra]:
+        """Memory it can do without, and whether it has it."""
+
+    @_builtins.property
+    def speculation(self) -> Global___Speculation:
+        """What guessing ahead has saved so far; set where it guesses."""
+
     def __init__(
         self,
         *,
@@ -306,14 +316,80 @@ class Instance(_message.Message):
         materialised_mib: _builtins.int = ...,
         load_ms: _builtins.int = ...,
         placement: Global___Placement | None = ...,
+        extras: _abc.Iterable[Global___Extra] | None = ...,
+        speculation: Global___Speculation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement", "speculation", b"speculation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "instance_id", b"instance_id", "lease_id", b"lease_id", "load_ms", b"load_ms", "load_progress", b"load_progress", "materialised_mib", b"materialised_mib", "placement", b"placement", "places", b"places", "running_permit_ids", b"running_permit_ids", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "extras", b"extras", "instance_id", b"instance_id", "lease_id", b"lease_id", "load_ms", b"load_ms", "load_progress", b"load_progress", "materialised_mib", b"materialised_mib", "placement", b"placement", "places", b"places", "running_permit_ids", b"running_permit_ids", "speculation", b"speculation", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Instance: _TypeAlias = Instance  # noqa: Y015
+
+@_typing.final
+class Extra(_message.Message):
+    """Optional memory of an instance, e.g. for a draft model, under a lease of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    MIB_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is for, e.g. "draft"."""
+    mib: _builtins.int
+    """What was asked for."""
+    lease_id: _builtins.str
+    """The lease; empty: it was not granted, and the instance does without."""
+    why: _builtins.str
+    """One sentence: why it was not granted."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        mib: _builtins.int = ...,
+        lease_id: _builtins.str = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "mib", b"mib", "name", b"name", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Extra: _TypeAlias = Extra  # noqa: Y015
+
+@_typing.final
+class Speculation(_message.Message):
+    """What an engine's guessing ahead has come to since its start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAFTED_TOKENS_FIELD_NUMBER: _builtins.int
+    ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
+    SAVED_CALLS_FIELD_NUMBER: _builtins.int
+    drafted_tokens: _builtins.int
+    """Tokens guessed."""
+    accepted_tokens: _builtins.int
+    """Guesses that the model made, too."""
+    saved_calls: _builtins.int
+    """Tokens that took no decode step of their own."""
+    def __init__(
+        self,
+        *,
+        drafted_tokens: _builtins.int = ...,
+        accepted_tokens: _builtins.int = ...,
+        saved_calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_tokens", b"accepted_tokens", "drafted_tokens", b"drafted_tokens", "saved_calls", b"saved_calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Speculation: _TypeAlias = Speculation  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):
@@ -1021,19 +1097,25 @@ class EngineUsage(_message.Message):
 
     MATERIALISED_MIB_FIELD_NUMBER: _builtins.int
     TRANSIENT_MIB_FIELD_NUMBER: _builtins.int
+    SPECULATION_FIELD_NUMBER: _builtins.int
     materialised_mib: _builtins.int
     """Held on the model's device, transient memory of requests included."""
     transient_mib: _builtins.int
     """What of it is transient memory of running requests."""
+    @_builtins.property
+    def speculation(self) -> Global___Speculation:
+        """Set by engines that guess ahead."""
+
     def __init__(
         self,
         *,
         materialised_mib: _builtins.int = ...,
         transient_mib: _builtins.int = ...,
+        speculation: Global___Speculation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["materialised_mib", b"materialised_mib", "transient_mib", b"transient_mib"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["materialised_mib", b"materialised_mib", "speculation", b"speculation", "transient_mib", b"transient_mib"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

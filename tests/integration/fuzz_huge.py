@@ -101,13 +101,13 @@ def _many() -> Iterator[Case]:
     yield "16,384 turns", CHAT, lambda: _chat(messages=[turn, reply] * 8_192)
     yield "16,385 turns", CHAT, lambda: _chat(messages=[turn] * 16_385)
     yield "100,000 turns", MESSAGES, lambda: _message(messages=[turn] * 100_000)
-    yield "16,384 messages", MESSAGES, lambda: _message(messages=[turn, reply] * 8_192)
+    yield "4,096 messages", MESSAGES, lambda: _message(messages=[turn, reply] * 2_048)
     yield (
-        "16,384 counted",
+        "4,096 counted",
         COUNT,
-        lambda: encoded({"model": "tiny", "messages": [turn, reply] * 8_192}),
+        lambda: encoded({"model": "tiny", "messages": [turn, reply] * 2_048}),
     )
-    yield "16,384 items", RESPONSES, lambda: _response([item] * 16_384)
+    yield "4,096 items", RESPONSES, lambda: _response([item] * 4_096)
     yield (
         "400 turns of 1,024 parts",
         CHAT,

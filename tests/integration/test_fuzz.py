@@ -24,7 +24,7 @@ from tests.integration.house import House
 pytestmark = [pytest.mark.model, pytest.mark.timeout(3600)]
 
 DEEP = os.environ.get("COHABIT_DEEP") == "1"
-EXAMPLES = 3_000 if DEEP else 60
+EXAMPLES = 3_000 if DEEP else 120
 BODIES = bodies(st.sampled_from(["tiny", "tiny", "tiny", "smollm2"])) | vector_bodies(
     "bert", "rank"
 )
@@ -68,7 +68,7 @@ REQUEST = st.sampled_from(sorted(BODIES)).flatmap(
 
 
 @settings(
-    max_examples=EXAMPLES,
+    max_examples=EXAMPLES // 2,
     deadline=None,
     derandomize=not DEEP,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: setup run test test-deep check gen gen-check lint format type bench bench-scheduler clean help
+.PHONY: setup run test test-deep check gen gen-check lint format type bench bench-scheduler soak clean help
 
 PYTHON ?= python3
 VENV := .venv
@@ -29,9 +29,10 @@ run: $(STAMP) $(MODEL)  ## start everything with the embedded default model
 test: $(STAMP) $(MODEL)  ## run the tests
 	@$(BIN)/python -m pytest
 
-test-deep: $(STAMP)  ## play the state machines through thousands of new histories (tens of minutes)
+test-deep: $(STAMP) $(MODEL)  ## search for long: new histories, chaos, hostile requests (tens of minutes)
 	@COHABIT_DEEP=1 $(BIN)/python -m pytest --timeout 3600 tests/deep \
-		tests/unit/test_broker_machine.py tests/sim/test_swaps.py tests/integration/test_chaos.py
+		tests/unit/test_broker_machine.py tests/sim/test_swaps.py tests/integration/test_chaos.py \
+		tests/integration/test_fuzz.py tests/integration/test_fuzz_openapi.py
 
 check: lint type gen-check  ## everything CI looks at besides the tests
 
@@ -65,6 +66,9 @@ bench: $(BENCH_STAMP) $(MODEL)  ## measure the house: its cost, many streams aga
 
 bench-scheduler: $(STAMP)  ## measure what an admission costs, and how it grows with the queue
 	@$(BIN)/python -P -m bench.scheduler
+
+soak: $(STAMP) $(MODEL)  ## ask mixed short requests for ten minutes: memory stays flat, nothing is left
+	@$(BIN)/python -P -m bench.soak --minutes 10
 
 clean:  ## remove what was built, fetched and left behind by runs
 	@rm -rf $(VENV) .cohabit models .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

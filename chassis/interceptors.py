@@ -111,7 +111,10 @@ async def _made_of(cancelled: asyncio.CancelledError, responses: Any) -> BaseExc
         return cancelled
     except (Exception, asyncio.CancelledError) as error:
         return error
-    return cancelled
+    else:
+        return cancelled
+    finally:
+        del cancelled  # as in `_Call.abort`
 
 
 # Looking a label up costs more than counting: its child is kept, as often as there are any.
@@ -171,12 +174,15 @@ class _Call:
 
     async def abort(self, error: BaseException) -> None:
         """End the call as `error` demands; always raises."""
-        if isinstance(error, asyncio.CancelledError):
-            self._code = grpc.StatusCode.CANCELLED
-            raise error
-        if isinstance(error, grpc.aio.AbortError):
-            raise error
-        fault = self._fault(error)
+        try:
+            if isinstance(error, asyncio.CancelledError):
+                self._code = grpc.StatusCode.CANCELLED
+                raise error
+            if isinstance(error, grpc.aio.AbortError):
+                raise error
+            fault = self._fault(error)
+        finally:
+            del error  # what it was raised through holds this frame: a cycle for every such call
         self._code, self._reason = fault.row.code, fault.reason.value
         trailers: list[tuple[str, str | bytes]] = [
             (REQUEST_ID, log.request_id.get()),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bench.scheduler.loads import LOADS
 from bench.scheduler.script import Case
 
-GC_THRESHOLD = (200_000, 20, 100)
+GC_THRESHOLD = (20_000, 200, 100)
 """As the scheduler's process sets it."""
 _ANSWER_S = 120.0
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import collections
+import gc
 import signal
 import socket
 import sys
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -387,3 +389,33 @@ async def test_the_second_signal_exits_at_once(tmp_path: Path) -> None:
         if child.returncode is None:
             child.kill()
             await child.wait()
+
+
+async def test_a_call_that_was_cancelled_is_free_at_once(tmp_path: Path) -> None:
+    """No cycle holds what it was made of until the collector comes, which may be much later."""
+    held: list[weakref.ref[Any]] = []
+
+    class Kept(Toy):
+        async def WatchEngine(self, request: Any, context: Any) -> AsyncIterator[Any]:
+            task = asyncio.current_task()
+            assert task is not None
+            held.append(weakref.ref(task))
+            async for event in super().WatchEngine(request, context):
+                yield event
+
+    server, toy = Server([NAME], drain_s=0.2), Kept()
+    rpc.add_EngineServiceServicer_to_server(toy, server.grpc)
+    target = await server.start(f"unix:{tmp_path}/s.sock")
+    gc.collect()
+    gc.disable()
+    try:
+        async with open_channel(target) as channel:
+            call = rpc.EngineServiceStub(channel).WatchEngine(pb.WatchEngineRequest())
+            await call.read()
+            call.cancel()
+            async with asyncio.timeout(DEADLINE_S):
+                while held[0]() is not None:  # noqa: ASYNC110  nobody tells when the last has let go
+                    await asyncio.sleep(0.001)
+    finally:
+        gc.enable()
+        await server.stop()

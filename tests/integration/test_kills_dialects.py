@@ -12,6 +12,7 @@ import pytest
 
 from bench.rest import left_after
 from tests.integration.house import House, running, until
+from tests.tiny_gguf import make_tiny_gguf
 
 TURNS = [{"role": "user", "content": "hello"}]
 LONG: dict[str, Any] = {"model": "tiny", "max_tokens": 1900, "temperature": 0}
@@ -36,7 +37,9 @@ ALL = 2 * len(BODIES)
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
     """With room for all of them at once: an engine that dies again and again is not loaded soon."""
-    model = {"path": "tiny.gguf", "places": ALL, "context_tokens": 2048}
+    (tmp_path / "models").mkdir()
+    make_tiny_gguf(tmp_path / "models" / "slow.gguf", context=2048, layers=12, embd=256)
+    model = {"path": "slow.gguf", "places": ALL, "context_tokens": 2048}
     with running(
         tmp_path,
         llm={"models": {"tiny": model}},

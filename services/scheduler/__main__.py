@@ -44,8 +44,8 @@ async def _serve_when_ready(shell: SchedulerShell, server: Server) -> None:
 
 def main() -> None:
     """Run the service; a set that cannot be read is said in one line."""
-    # Requests come and go by the thousand, and hold no cycles but those that grpc makes, for a fault
-    # ten kilobytes of them. Young ones are looked for after some hundred faults; all others, among
+    # Requests come and go by the thousand, and hold no cycles but those that grpc makes: ten
+    # kilobytes for a fault. Young ones are looked for after some hundred faults; all others, among
     # whom the whole queue is, very seldom.
     gc.set_threshold(20_000, 200, 100)
     try:

@@ -44,4 +44,4 @@ async def rests(house: House) -> None:
     of loaded models, and no cell of a KV cache but those of prefixes that may stay."""
     scheduler, broker, llm = map(house.address, ("scheduler", "broker", "llm"))
     left = await left_after(REST_S, scheduler, broker, llm, WRITERS)
-    assert left == []
+    assert left == [], left

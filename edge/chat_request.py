@@ -55,7 +55,8 @@ def _generate(chat: ChatBody) -> pb.GenerateRequest:
     generate = answered(chat)
     generate.model = chat.model
     generate.conversation.CopyFrom(_conversation(chat))
-    generate.conversation.tool_choice.single = chat.parallel_tool_calls is False
+    if chat.parallel_tool_calls is False:
+        generate.conversation.tool_choice.single = True
     generate.max_tokens = _max_tokens(chat)
     generate.thinking = _thinking(chat)
     generate.logprobs, generate.top_logprobs = _logprobs(chat)

@@ -67,7 +67,8 @@ def understand(
         tools=[_offered(tool) for tool in tools],
         tool_choice=_tool_choice(body.tool_choice),
     )
-    talk.tool_choice.single = body.parallel_tool_calls is False
+    if body.parallel_tool_calls is False:
+        talk.tool_choice.single = True
     generate = pb.GenerateRequest(
         model=body.model,
         conversation=talk,

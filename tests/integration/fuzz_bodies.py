@@ -111,7 +111,7 @@ _SAMPLED: Fields = {
     "ignore_eos": st.booleans(),
     "user": anything(3),
 }
-_CHAT: Fields = _SAMPLED | {
+_CHAT: Fields = {**_SAMPLED} | {
     "tools": _tools(),
     "tool_choice": _CHOICES,
     "response_format": _formats(),
@@ -125,7 +125,7 @@ _CHAT: Fields = _SAMPLED | {
     "chat_template_kwargs": anything(4),
     "metadata": anything(),
 }
-_COMPLETION: Fields = _SAMPLED | {
+_COMPLETION: Fields = {**_SAMPLED} | {
     "logprobs": counts(0, 20),
     "suffix": texts(),
     "echo": st.booleans(),

@@ -5,6 +5,7 @@ Hypothesis does not get this far: it searches among small things.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from tests.integration.fuzz_words import CONTROL_NAMES, encoded, nested
@@ -22,6 +23,11 @@ Case = tuple[str, str, Callable[[], bytes]]
 def _chat(text: str = "hi", **more: Any) -> bytes:
     turn = {"role": "user", "content": text}
     return encoded({"model": "tiny", "messages": [turn], "max_tokens": 4} | more)
+
+
+def _also(fields: Mapping[str, Any]) -> bytes:
+    """A chat with fields of any name."""
+    return _chat(**dict[str, Any](fields))
 
 
 def _message(text: str = "hi", **more: Any) -> bytes:
@@ -42,7 +48,7 @@ def _shaped(schema: str) -> bytes:
 
 def _called(schema: str, choice: str = "required") -> bytes:
     """A chat with one tool of this schema."""
-    tool = {"type": "function", "function": {"name": "f", "parameters": "HERE"}}
+    tool: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": "HERE"}}
     return _chat(tools=[tool], tool_choice=choice).replace(b'"HERE"', schema.encode())
 
 
@@ -80,7 +86,7 @@ def _texts() -> Iterator[Case]:
         ("most that fits", "a " * 7 * MB), ("too much", "a" * 17 * MB),
     ):  # fmt: skip
         for path, body_of in _OF_TEXT.items():
-            yield f"{name} to {path}", path, lambda text=text, make=body_of: make(text)
+            yield f"{name} to {path}", path, partial(body_of, text)
 
 
 def _many() -> Iterator[Case]:
@@ -88,7 +94,10 @@ def _many() -> Iterator[Case]:
     reply = {"role": "assistant", "content": "b"}
     part = {"type": "text", "text": "a"}
     item = {"role": "user", "content": [{"type": "input_text", "text": "a"}]}
-    tool = {"type": "function", "function": {"name": "f", "parameters": json.loads(_wide(20))}}
+    tool: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": "f", "parameters": json.loads(_wide(20))},
+    }
     tools = [{**tool, "function": {**tool["function"], "name": f"f{i}"}} for i in range(300)]
     yield "10,000 stops", CHAT, lambda: _chat(stop=[f"s{i}" for i in range(10_000)])
     yield "10,000 stop sequences", MESSAGES, lambda: _message(stop_sequences=["s"] * 10_000)
@@ -163,14 +172,14 @@ def _many() -> Iterator[Case]:
         "/v1/rerank",
         lambda: encoded({"model": "rank", "query": "sea", "documents": ["a"] * 100_000}),
     )
-    yield "half a million fields", CHAT, lambda: _chat(**{f"x{i}": 1 for i in range(500_000)})
+    yield "half a million fields", CHAT, lambda: _also({f"x{i}": 1 for i in range(500_000)})
     yield (
         "much metadata",
         RESPONSES,
         lambda: _response(metadata={f"x{i}": "a" for i in range(10_000)}),
     )
     yield "a name of a megabyte", CHAT, lambda: _chat(model="a" * MB)
-    yield "a field of a megabyte", CHAT, lambda: _chat(**{"a" * MB: 1})
+    yield "a field of a megabyte", CHAT, lambda: _also({"a" * MB: 1})
 
 
 def _schemas() -> Iterator[Case]:
@@ -199,9 +208,9 @@ def _schemas() -> Iterator[Case]:
         ("a pattern", pattern), ("counted thrice", counted), ("all letters", letters),
         ("a name of a megabyte", json.dumps({"properties": {"a" * MB: {}}})),
     ):  # fmt: skip
-        yield f"schema {name}", CHAT, lambda schema=schema: _shaped(schema)
-        yield f"tool {name}", CHAT, lambda schema=schema: _called(schema)
-        yield f"offered {name}", CHAT, lambda schema=schema: _called(schema, "auto")
+        yield f"schema {name}", CHAT, partial(_shaped, schema)
+        yield f"tool {name}", CHAT, partial(_called, schema)
+        yield f"offered {name}", CHAT, partial(_called, schema, "auto")
 
 
 def _grammars() -> Iterator[Case]:
@@ -223,7 +232,7 @@ def _grammars() -> Iterator[Case]:
         ("grammar that doubles", {"grammar": 'root ::= ("a"? | "a" root)*'}),
     ):
         kind = next(iter(form))
-        yield name, CHAT, lambda form=form, kind=kind: _chat(response_format={"type": kind, **form})
+        yield name, CHAT, partial(_chat, response_format={"type": kind, **form})
 
 
 def _broken() -> Iterator[Case]:
@@ -239,7 +248,7 @@ def _broken() -> Iterator[Case]:
         ("many nulls", b'{"model":"tiny","messages":[' + b"null," * MB + b"null]}"),
     ):  # fmt: skip
         for path in ROUTES:
-            yield f"{name} to {path}", path, lambda raw=raw: raw
+            yield f"{name} to {path}", path, partial(bytes, raw)
 
 
 def cases() -> list[Case]:

@@ -93,7 +93,9 @@ def _few(draw: st.DrawFn) -> dict[str, Any]:
     return {name: draw(words[name]) for name in names}
 
 
-_SCHEMAS = st.one_of(st.just({}), st.booleans(), anything(3), _few(), _few())
+_SCHEMAS: st.SearchStrategy[Any] = st.one_of(
+    st.just({}), st.booleans(), anything(3), _few(), _few()
+)
 
 
 def schemas() -> st.SearchStrategy[Any]:

@@ -45,7 +45,7 @@ class EngineSpec:
     """Tokens of one native call, at most."""
     ubatch_tokens: int = 60
     """Tokens of one pass over the device within a native call; at most `batch_tokens` count."""
-    prefill_chunk_tokens: int = 32
+    prefill_chunk_tokens: int = 56
     """Prompt tokens of one native call while neighbours decode: what they may be held up by."""
     gpu_layers: int = 0
     """Layers kept on the card; ALL_LAYERS: every one, the output layer included."""
@@ -54,7 +54,7 @@ class EngineSpec:
     """None: where the native library finds it worth while; a q8_0 cache needs it."""
     cache_tokens: int = 0
     """Size of the KV cache; 0: `places * context_tokens`. Less, and the youngest may be parked."""
-    idle_cache_tokens: int = 512
+    idle_cache_tokens: int = 0
     """Cells of the KV cache that prefixes of finished requests may keep: idle ones slow decoding
     down where memory is slow."""
     prefix_cache_mib: int = 256

@@ -40,10 +40,11 @@ PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
         "ada": Profile("ada", 2048, 512, 512, "q8_0", True, 16_384, 1),
         "ampere": Profile("ampere", 2048, 512, 512, "q8_0", True, 16_384, 1),
         "turing": Profile("turing", 1024, 256, 256, "f16", None, 8_192, 1),
-        # 8,000 idle cells cost a fifth of the decoding, and a chunk of 512 stops it for seconds.
+        # Idle cells slow decoding down (8,000 by a fifth), and what is parked is back in a
+        # millisecond; a chunk of 512 stops the others for seconds.
         # From 64 rows on, flash attention on the CPU goes by tiles and rounds in another way: with
-        # fewer, an answer does not depend on who is computed beside it.
-        "cpu": Profile("cpu", 60, 60, 32, "f16", True, 512, 1),
+        # fewer, an answer does not depend on how many are computed beside it.
+        "cpu": Profile("cpu", 60, 60, 56, "f16", True, 0, 1),
     }
 )
 

@@ -109,14 +109,15 @@ async def test_a_seed_gives_the_same_answer_with_good_guesses(opened: Opened) ->
     neighbours, and chance may fall between them.
     """
     plain, guessing = opened(), opened("model")
-    same = 0
+    same = accepted = 0
     for seed in range(8):
         params = answer_of(40, sampling=SamplingParams(temperature=0.6, seed=seed))
         alone, _ = await answered(plain, LONG, params)
         said, told = await answered(guessing, LONG, params)
         same += said == alone
         assert told is not None
-        assert told.accepted_tokens > 0
+        accepted += told.accepted_tokens
+    assert accepted > 0
     assert same >= 6
 
 

@@ -21,7 +21,7 @@ from services.llm.core.radix import Match, RadixTree
 
 LEAST_TOKENS = 16
 """Shorter prefixes are sooner computed than found."""
-RESTORE_GAIN_TOKENS = 32
+RESTORE_GAIN_TOKENS = 8
 """A parked prefix must save this much more than one that is at hand."""
 MOST_PARKED = 1024
 

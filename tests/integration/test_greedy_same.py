@@ -31,7 +31,7 @@ from tests.integration.house import REAL_MODEL
 pytestmark = [pytest.mark.model, pytest.mark.timeout(3600)]
 
 DEEP = os.environ.get("COHABIT_DEEP") == "1"
-PROMPTS = 200 if DEEP else 8
+PROMPTS = 200 if DEEP else 16
 TOKENS = 24
 SIDE_BY_SIDE = 8
 SUBJECTS = (

@@ -8,7 +8,8 @@ from chassis.errors import Fault, Reason
 from cohabit.llm.v1 import llm_pb2 as pb
 from edge.chat_body import AssistantToolCall, ChatMessage, ContentPart
 from edge.errors import bad_field
-from edge.openai_request import Inert, raw_object, refuse_unless_inert
+from edge.json_body import object_text
+from edge.openai_request import Inert, refuse_unless_inert
 
 _ROLES = {
     "system": pb.ROLE_SYSTEM,
@@ -75,7 +76,7 @@ def _call(call: AssistantToolCall, at: str) -> pb.ToolCall:
     return pb.ToolCall(
         id=call.id,
         name=call.function.name,
-        arguments_json=raw_object(raw, f"{at}.function.arguments"),
+        arguments_json=object_text(raw, f"{at}.function.arguments"),
     )
 
 

@@ -12,7 +12,8 @@ from edge.chat_body import ChatBody, decoder
 from edge.chat_messages import messages_of
 from edge.chat_tools import choice_of, constraint_of, tools_of
 from edge.errors import bad_field
-from edge.openai_request import Inert, answered, includes_usage, is_inert, refuse_unless_inert
+from edge.json_body import asks_for_nothing
+from edge.openai_request import Inert, answered, includes_usage, refuse_unless_inert
 
 _INERT: Inert = {
     "modalities": (None, ["text"]),
@@ -67,7 +68,7 @@ def _generate(chat: ChatBody) -> pb.GenerateRequest:
 
 def _refuse_former(chat: ChatBody) -> None:
     for field, nothing in _FORMER.items():
-        if not is_inert(getattr(chat, field), nothing):
+        if not asks_for_nothing(getattr(chat, field), nothing):
             successor = "tools" if field == "functions" else "tool_choice"
             message = f"`{field}` is OpenAI's former way and not supported; send `{successor}`."
             raise bad_field(field, message)

@@ -19,7 +19,8 @@ from edge.chat_body import (
     Schema,
 )
 from edge.errors import bad_field
-from edge.openai_request import raw_object, unsupported
+from edge.json_body import object_text
+from edge.openai_request import unsupported
 
 _MODES = {
     "none": pb.ToolChoice.MODE_NONE,
@@ -51,7 +52,7 @@ def _schema(schema: Schema, at: str) -> str:
     """The schema's JSON text; empty: there is none."""
     if schema is msgspec.UNSET or bytes(schema) == b"null":
         return ""
-    return raw_object(schema, at)
+    return object_text(schema, at)
 
 
 def choice_of(chat: ChatBody) -> pb.ToolChoice | None:

@@ -11,7 +11,8 @@ from cohabit.llm.v1 import llm_pb2 as pb
 from edge import json_body
 from edge.completions_body import PromptBody, decoder, engine_decoder
 from edge.errors import bad_field
-from edge.openai_request import answered, includes_usage, is_inert
+from edge.json_body import asks_for_nothing
+from edge.openai_request import answered, includes_usage
 
 _DEFAULT_MAX_TOKENS = 16
 _TEXT_IS_THERE = "`echo` is not supported: the prompt is yours already; remove it."
@@ -39,7 +40,7 @@ def parse_for_engine(engine: str, body: bytes) -> CompletionRequest:
 
 
 def _request(asked: PromptBody, model: str) -> CompletionRequest:
-    if not is_inert(asked.echo, (None, False)):
+    if not asks_for_nothing(asked.echo, (None, False)):
         raise bad_field("echo", _TEXT_IS_THERE)
     if asked.best_of not in (None, asked.n or 1):
         raise bad_field("best_of", "`best_of` must be what `n` is: no other answer is thrown away.")

@@ -104,6 +104,6 @@ def object_text(raw: msgspec.Raw, at: str) -> str:
     try:
         if isinstance(msgspec.json.decode(raw), dict):
             return bytes(raw).decode()
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         pass
     raise bad_field(at, f"`{at}` must be a JSON object, well-formed and not nested too deeply.")

@@ -11,6 +11,7 @@ import msgspec
 from chassis.errors import Fault
 from cohabit.llm.v1 import llm_pb2 as pb
 from edge.errors import bad_field
+from edge.json_body import asks_for_nothing
 from edge.openai_body import SampledBody
 
 MOST_STOP_BYTES = 256
@@ -40,20 +41,8 @@ def unsupported(param: str) -> Fault:
 def refuse_unless_inert(body: msgspec.Struct, inert: Inert, at: str = "") -> None:
     """Raises Fault for the first field of `inert` that asks for something."""
     for field, nothing in inert.items():
-        if not is_inert(getattr(body, field), nothing):
+        if not asks_for_nothing(getattr(body, field), nothing):
             raise unsupported(f"{at}{field}")
-
-
-def is_inert(value: Any, nothing: tuple[Any, ...]) -> bool:
-    """Whether a field asks for nothing. What is raw is looked into only if it is short."""
-    if isinstance(value, msgspec.Raw):
-        if memoryview(value).nbytes > _MOST_INERT_BYTES:
-            return False
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            return False
-    return value is msgspec.UNSET or value in nothing
 
 
 def includes_usage(body: SampledBody) -> bool:
@@ -105,14 +94,3 @@ def sampling_of(body: SampledBody) -> pb.Sampling:
             raise bad_field("logit_bias", 'Keys of `logit_bias` must be token ids, e.g. "50256".')
         sampling.logit_bias[int(token)] = bias
     return sampling
-
-
-def raw_object(raw: msgspec.Raw, at: str) -> str:
-    """JSON text of an object, as it was sent. Raises Fault for anything else, named `at`."""
-    try:
-        # Strictly, once: what comes behind reads with less care, and half a surrogate pair
-        # or a nesting without end must not get there.
-        msgspec.json.decode(raw, type=dict)
-        return bytes(raw).decode()
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise bad_field(at, f"`{at}` must be a JSON object.") from None

@@ -278,3 +278,14 @@ async def test_a_storm_of_requests_and_cancels_leaves_nothing_behind(engine: Lla
     assert [context.held_tokens(place) for place in range(3)] == [0, 0, 0]
     expected.append((await collect(engine.generate(PROMPT, answer_of(8))))[0])
     assert expected[0] == expected[1]
+
+
+async def test_a_newcomers_chunks_keep_time(slow_engine: LlamaEngine) -> None:
+    """Its steps beside a neighbour are timed, and the next ones go by that."""
+    assert slow_engine._loop is not None
+    pace = slow_engine._loop._pace
+    async with aclosing(slow_engine.generate(PROMPT, answer_of(3000))) as neighbour:
+        await first_text(neighbour)
+        before = pace._token_s
+        await collect(slow_engine.generate(BarePrompt("one two three four " * 60), answer_of(1)))
+    assert pace._token_s not in (0.0, before)

@@ -16,7 +16,7 @@ setup: $(STAMP)  ## create .venv and install everything into it (a few minutes, 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing; the native engine is compiled on the first time, which takes minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[llm,dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[llm,diffusion,matte,torch,jobs,dev]"
 	@touch $@
 
 $(MODEL): | $(STAMP)

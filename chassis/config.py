@@ -15,10 +15,13 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-MODEL_SERVICES = ("llm", "simulated")
+MODEL_SERVICES = ("llm", "diffusion", "matte", "simulated")
 """Services that host models; each is there when its section is."""
 
-_DIALLED = ("broker", "scheduler", *MODEL_SERVICES)
+_CALLERS = ("jobs",)
+"""Services that call models; each is there when its section is."""
+
+_DIALLED = ("broker", "scheduler", *MODEL_SERVICES, *_CALLERS)
 """Services of gRPC; the edge says in its own section where it listens."""
 
 SECTIONS = (*_DIALLED, "edge")
@@ -146,7 +149,8 @@ class Document:
 
     def grpc_services(self) -> tuple[str, ...]:
         """Every service of gRPC of this house, in starting order."""
-        return ("broker", "scheduler", *self.model_services())
+        callers = (name for name in _CALLERS if name in self.data)
+        return ("broker", "scheduler", *self.model_services(), *callers)
 
     def section(self, name: str, kind: type[S]) -> S:
         """Section `name`, checked against `kind`. Raises ConfigError."""

@@ -31,9 +31,21 @@ class Reason(StrEnum):
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     INVALID_TEMPLATE = "invalid_template"
     MODALITY_UNSUPPORTED = "modality_unsupported"
+    INVALID_IMAGE = "invalid_image"
+    IMAGE_TOO_LARGE = "image_too_large"
+    SIZE_MISMATCH = "size_mismatch"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     HEADERS_TOO_LARGE = "headers_too_large"
     LOCAL_ONLY = "local_only"
+    LORA_NOT_FOUND = "lora_not_found"
+    LORA_PATH_REFUSED = "lora_path_refused"
+    JOB_NOT_FOUND = "job_not_found"
+    RESULT_NOT_FOUND = "result_not_found"
+    RESULT_EXPIRED = "result_expired"
+    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused"
+    INVALID_PAGE_TOKEN = "invalid_page_token"  # noqa: S105 - no secret
+    INVALID_OFFSET = "invalid_offset"
+    STORAGE_FULL = "storage_full"
     MODEL_NOT_FOUND = "model_not_found"
     RESPONSE_NOT_FOUND = "response_not_found"
     PREVIOUS_RESPONSE_NOT_FOUND = "previous_response_not_found"
@@ -100,11 +112,29 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         ),
         Reason.INVALID_TEMPLATE: _caller(400, _C.INVALID_ARGUMENT, "invalid_template"),
         Reason.MODALITY_UNSUPPORTED: _caller(400, _C.INVALID_ARGUMENT, "modality_unsupported"),
+        Reason.INVALID_IMAGE: _caller(400, _C.INVALID_ARGUMENT, "invalid_image"),
+        Reason.IMAGE_TOO_LARGE: _caller(400, _C.INVALID_ARGUMENT, "image_too_large"),
+        Reason.SIZE_MISMATCH: _caller(400, _C.INVALID_ARGUMENT, "size_mismatch"),
         Reason.PAYLOAD_TOO_LARGE: _caller(413, _C.INVALID_ARGUMENT, "payload_too_large"),
         Reason.HEADERS_TOO_LARGE: _caller(431, _C.INVALID_ARGUMENT, "headers_too_large"),
         Reason.LOCAL_ONLY: Row(
             _C.PERMISSION_DENIED, 403, "invalid_request_error", "local_only", "permission_error"
         ),
+        Reason.LORA_NOT_FOUND: _caller(404, _C.NOT_FOUND, "lora_not_found"),
+        Reason.LORA_PATH_REFUSED: Row(
+            _C.PERMISSION_DENIED,
+            403,
+            "invalid_request_error",
+            "lora_path_refused",
+            "permission_error",
+        ),
+        Reason.JOB_NOT_FOUND: _caller(404, _C.NOT_FOUND, "job_not_found"),
+        Reason.RESULT_NOT_FOUND: _caller(404, _C.NOT_FOUND, "result_not_found"),
+        Reason.RESULT_EXPIRED: _caller(410, _C.FAILED_PRECONDITION, "result_expired"),
+        Reason.IDEMPOTENCY_KEY_REUSED: _caller(409, _C.ALREADY_EXISTS, "idempotency_key_reused"),
+        Reason.INVALID_PAGE_TOKEN: _caller(400, _C.INVALID_ARGUMENT, "invalid_page_token"),
+        Reason.INVALID_OFFSET: _caller(416, _C.OUT_OF_RANGE, "invalid_offset"),
+        Reason.STORAGE_FULL: _busy(507, _C.RESOURCE_EXHAUSTED, "storage_full"),
         Reason.MODEL_NOT_FOUND: _caller(404, _C.NOT_FOUND, "model_not_found"),
         Reason.RESPONSE_NOT_FOUND: _caller(404, _C.NOT_FOUND, "response_not_found"),
         Reason.PREVIOUS_RESPONSE_NOT_FOUND: _caller(

@@ -1,0 +1,1 @@
+"""The diffusion service and its engine."""

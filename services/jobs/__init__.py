@@ -1,0 +1,1 @@
+"""The job service: durable work made of several calls."""

@@ -1,0 +1,1 @@
+"""The matting service and its engine."""

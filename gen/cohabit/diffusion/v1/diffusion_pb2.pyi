@@ -967,6 +967,83 @@ class Timings(_message.Message):
 Global___Timings: _TypeAlias = Timings  # noqa: Y015
 
 @_typing.final
+class PlanGenerationRequest(_message.Message):
+    """A picture that might be made; fields as in GenerateRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    WIDTH_PX_FIELD_NUMBER: _builtins.int
+    HEIGHT_PX_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    VAE_TILING_FIELD_NUMBER: _builtins.int
+    INPUT_IMAGES_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    width_px: _builtins.int
+    height_px: _builtins.int
+    batch: _builtins.int
+    vae_tiling: Global___VaeTiling.ValueType
+    input_images: _builtins.int
+    """How many pictures it is given to start from and to look at."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        width_px: _builtins.int = ...,
+        height_px: _builtins.int = ...,
+        batch: _builtins.int = ...,
+        vae_tiling: Global___VaeTiling.ValueType = ...,
+        input_images: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "height_px", b"height_px", "input_images", b"input_images", "model", b"model", "vae_tiling", b"vae_tiling", "width_px", b"width_px"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanGenerationRequest: _TypeAlias = PlanGenerationRequest  # noqa: Y015
+
+@_typing.final
+class PlanGenerationResponse(_message.Message):
+    """What it would come to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WIDTH_PX_FIELD_NUMBER: _builtins.int
+    HEIGHT_PX_FIELD_NUMBER: _builtins.int
+    SIZE_ROUNDED_FIELD_NUMBER: _builtins.int
+    PREFERRED_TRANSIENT_MIB_FIELD_NUMBER: _builtins.int
+    MINIMUM_TRANSIENT_MIB_FIELD_NUMBER: _builtins.int
+    width_px: _builtins.int
+    height_px: _builtins.int
+    size_rounded: _builtins.bool
+    """The size differs from the one asked for."""
+    preferred_transient_mib: _builtins.int
+    """For AdmitRequest.preferred_transient_mib: its peak, untiled unless
+    VAE_TILING_ON.
+    """
+    minimum_transient_mib: _builtins.int
+    """For AdmitRequest.minimum_transient_mib: its peak tiled, or as preferred for
+    VAE_TILING_OFF.
+    """
+    def __init__(
+        self,
+        *,
+        width_px: _builtins.int = ...,
+        height_px: _builtins.int = ...,
+        size_rounded: _builtins.bool = ...,
+        preferred_transient_mib: _builtins.int = ...,
+        minimum_transient_mib: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["height_px", b"height_px", "minimum_transient_mib", b"minimum_transient_mib", "preferred_transient_mib", b"preferred_transient_mib", "size_rounded", b"size_rounded", "width_px", b"width_px"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanGenerationResponse: _TypeAlias = PlanGenerationResponse  # noqa: Y015
+
+@_typing.final
 class EncodeIdentityRequest(_message.Message):
     """Pictures of one person."""
 

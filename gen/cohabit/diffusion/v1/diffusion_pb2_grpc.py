@@ -43,6 +43,11 @@ class DiffusionServiceStub:
                 request_serializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.PlanGeneration = channel.unary_unary(
+                '/cohabit.diffusion.v1.DiffusionService/PlanGeneration',
+                request_serializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.PlanGenerationRequest.SerializeToString,
+                response_deserializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.PlanGenerationResponse.FromString,
+                _registered_method=True)
         self.EncodeIdentity = channel.unary_unary(
                 '/cohabit.diffusion.v1.DiffusionService/EncodeIdentity',
                 request_serializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.EncodeIdentityRequest.SerializeToString,
@@ -74,11 +79,23 @@ class DiffusionServiceServicer:
         model cannot do what a field asks (inpaint, references, identity),
         `identity_mismatch` when an embedding was made for another method or base;
         NOT_FOUND `model_not_found`, `lora_not_found`; FAILED_PRECONDITION
-        `never_fits` when the peak exceeds the device even tiled, `lease_required`
-        when the peak needs a lease and `transient_lease_id` is empty or unknown;
+        `lease_required` when the peak needs a lease and `transient_lease_id` is
+        empty or covers less;
         PERMISSION_DENIED `lora_path_refused`; UNAVAILABLE `engine_crashed`;
         RESOURCE_EXHAUSTED `slow_reader` when the caller lets more than the
         engine's bound pile up (previews are dropped first, pictures never).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanGeneration(self, request, context):
+        """PlanGeneration answers what a picture of that size would come to, without
+        making it: the size after rounding, and the memory to ask the scheduler for.
+        Needs no permit, works on COLD models, and refuses what Generate would refuse
+        for its size: INVALID_ARGUMENT `invalid_request`, `image_too_large` (metadata
+        `max_px`), also when the device cannot lend the peak even tiled; NOT_FOUND
+        `model_not_found`. The model service's alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,6 +127,11 @@ def add_DiffusionServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.GenerateRequest.FromString,
                     response_serializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.GenerateResponse.SerializeToString,
+            ),
+            'PlanGeneration': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanGeneration,
+                    request_deserializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.PlanGenerationRequest.FromString,
+                    response_serializer=cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.PlanGenerationResponse.SerializeToString,
             ),
             'EncodeIdentity': grpc.unary_unary_rpc_method_handler(
                     servicer.EncodeIdentity,
@@ -153,6 +175,33 @@ class DiffusionService:
             '/cohabit.diffusion.v1.DiffusionService/Generate',
             cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.GenerateRequest.SerializeToString,
             cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanGeneration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cohabit.diffusion.v1.DiffusionService/PlanGeneration',
+            cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.PlanGenerationRequest.SerializeToString,
+            cohabit_dot_diffusion_dot_v1_dot_diffusion__pb2.PlanGenerationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,11 +49,19 @@ class DiffusionServiceStub:
     model cannot do what a field asks (inpaint, references, identity),
     `identity_mismatch` when an embedding was made for another method or base;
     NOT_FOUND `model_not_found`, `lora_not_found`; FAILED_PRECONDITION
-    `never_fits` when the peak exceeds the device even tiled, `lease_required`
-    when the peak needs a lease and `transient_lease_id` is empty or unknown;
+    `lease_required` when the peak needs a lease and `transient_lease_id` is
+    empty or covers less;
     PERMISSION_DENIED `lora_path_refused`; UNAVAILABLE `engine_crashed`;
     RESOURCE_EXHAUSTED `slow_reader` when the caller lets more than the
     engine's bound pile up (previews are dropped first, pictures never).
+    """
+    PlanGeneration: _grpc.UnaryUnaryMultiCallable[_diffusion_pb2.PlanGenerationRequest, _diffusion_pb2.PlanGenerationResponse]
+    """PlanGeneration answers what a picture of that size would come to, without
+    making it: the size after rounding, and the memory to ask the scheduler for.
+    Needs no permit, works on COLD models, and refuses what Generate would refuse
+    for its size: INVALID_ARGUMENT `invalid_request`, `image_too_large` (metadata
+    `max_px`), also when the device cannot lend the peak even tiled; NOT_FOUND
+    `model_not_found`. The model service's alone.
     """
     EncodeIdentity: _grpc.UnaryUnaryMultiCallable[_diffusion_pb2.EncodeIdentityRequest, _diffusion_pb2.EncodeIdentityResponse]
     """EncodeIdentity extracts a person's identity from pictures, once, so that it
@@ -88,11 +96,19 @@ class DiffusionServiceAsyncStub(DiffusionServiceStub):
     model cannot do what a field asks (inpaint, references, identity),
     `identity_mismatch` when an embedding was made for another method or base;
     NOT_FOUND `model_not_found`, `lora_not_found`; FAILED_PRECONDITION
-    `never_fits` when the peak exceeds the device even tiled, `lease_required`
-    when the peak needs a lease and `transient_lease_id` is empty or unknown;
+    `lease_required` when the peak needs a lease and `transient_lease_id` is
+    empty or covers less;
     PERMISSION_DENIED `lora_path_refused`; UNAVAILABLE `engine_crashed`;
     RESOURCE_EXHAUSTED `slow_reader` when the caller lets more than the
     engine's bound pile up (previews are dropped first, pictures never).
+    """
+    PlanGeneration: _aio.UnaryUnaryMultiCallable[_diffusion_pb2.PlanGenerationRequest, _diffusion_pb2.PlanGenerationResponse]  # type: ignore[assignment]
+    """PlanGeneration answers what a picture of that size would come to, without
+    making it: the size after rounding, and the memory to ask the scheduler for.
+    Needs no permit, works on COLD models, and refuses what Generate would refuse
+    for its size: INVALID_ARGUMENT `invalid_request`, `image_too_large` (metadata
+    `max_px`), also when the device cannot lend the peak even tiled; NOT_FOUND
+    `model_not_found`. The model service's alone.
     """
     EncodeIdentity: _aio.UnaryUnaryMultiCallable[_diffusion_pb2.EncodeIdentityRequest, _diffusion_pb2.EncodeIdentityResponse]  # type: ignore[assignment]
     """EncodeIdentity extracts a person's identity from pictures, once, so that it
@@ -130,11 +146,25 @@ class DiffusionServiceServicer(metaclass=_abc_1.ABCMeta):
         model cannot do what a field asks (inpaint, references, identity),
         `identity_mismatch` when an embedding was made for another method or base;
         NOT_FOUND `model_not_found`, `lora_not_found`; FAILED_PRECONDITION
-        `never_fits` when the peak exceeds the device even tiled, `lease_required`
-        when the peak needs a lease and `transient_lease_id` is empty or unknown;
+        `lease_required` when the peak needs a lease and `transient_lease_id` is
+        empty or covers less;
         PERMISSION_DENIED `lora_path_refused`; UNAVAILABLE `engine_crashed`;
         RESOURCE_EXHAUSTED `slow_reader` when the caller lets more than the
         engine's bound pile up (previews are dropped first, pictures never).
+        """
+
+    @_abc_1.abstractmethod
+    def PlanGeneration(
+        self,
+        request: _diffusion_pb2.PlanGenerationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_diffusion_pb2.PlanGenerationResponse, _abc.Awaitable[_diffusion_pb2.PlanGenerationResponse]]:
+        """PlanGeneration answers what a picture of that size would come to, without
+        making it: the size after rounding, and the memory to ask the scheduler for.
+        Needs no permit, works on COLD models, and refuses what Generate would refuse
+        for its size: INVALID_ARGUMENT `invalid_request`, `image_too_large` (metadata
+        `max_px`), also when the device cannot lend the peak even tiled; NOT_FOUND
+        `model_not_found`. The model service's alone.
         """
 
     @_abc_1.abstractmethod

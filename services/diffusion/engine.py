@@ -120,6 +120,8 @@ class Placement:
     diffusion_conv_direct: bool = False
     vae_conv_direct: bool = False
     """Less memory for the decode, on some cards slower."""
+    taesd_previews_only: bool = False
+    """The small decoder shows previews, and the large one decodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What a picture adds to an engine's memory at its peak, by its size. Pure.
 
 A picture goes through three phases, and the native library frees the buffers of one before the
-next: text encoders, denoise steps, latents to pixels. The peak is that of the hungriest phase. Which
-figures a model has is `families`' to say, and the configuration's.
+next: text encoders, denoise steps, latents to pixels. The peak is that of the hungriest phase.
+Which figures a model has is `families`' to say, and the configuration's.
 """
 
 from dataclasses import dataclass, field, replace

@@ -5,31 +5,24 @@ pull` and `cohabit --help` pay for none of them.
 """
 
 import os
-import stat
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from chassis import config
+from cli.model_files import (
+    ABSENT,
+    ModelFile,
+    files_of,
+    section_type,
+    sections_with_files,
+    trouble_with,
+)
 
 S = TypeVar("S", bound=config.Section)
 
 USUAL_FILE = Path("cohabit.yaml")
 """The configuration, where none is named."""
-ABSENT = "is not there"
-
-
-class ModelFile(Protocol):
-    """What the command needs to know of a configured model."""
-
-    @property
-    def path(self) -> Path:
-        """Its file, relative to models_dir or absolute."""
-
-    @property
-    def source(self) -> str | None:
-        """What `cohabit pull` gets it from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +34,10 @@ class Whole:
     edge_url: str
     services: tuple[str, ...]
     """Those of gRPC, in starting order."""
-    models: Mapping[str, ModelFile]
-    """Those that have files, by name."""
+    files: tuple[ModelFile, ...]
+    """Those of all models that have any."""
+    chats: tuple[str, ...] = ()
+    """Language models that have files."""
     pretended: tuple[str, ...] = ()
     """Simulated language models."""
 
@@ -54,26 +49,22 @@ class Whole:
     @property
     def usable(self) -> str | None:
         """A model that can be asked something as things stand; None if there is none."""
-        troubles = self.troubles()
-        names = [*(name for name in self.models if name not in troubles), *self.pretended]
+        broken = {file.model for file in self.troubles()}
+        names = [*(name for name in self.chats if name not in broken), *self.pretended]
         return names[0] if names else None
 
-    def missing(self) -> dict[str, ModelFile]:
-        """Models whose file is not there."""
-        return {
-            name: model
-            for name, model in self.models.items()
-            if trouble_with(self.file_of(model)) == ABSENT
-        }
+    def missing(self) -> tuple[ModelFile, ...]:
+        """Files that are not there."""
+        return tuple(file for file, trouble in self.troubles().items() if trouble == ABSENT)
 
-    def troubles(self) -> dict[str, str]:
-        """Models whose file cannot be used, and why."""
-        found = {name: trouble_with(self.file_of(model)) for name, model in self.models.items()}
-        return {name: trouble for name, trouble in found.items() if trouble is not None}
+    def troubles(self) -> dict[ModelFile, str]:
+        """Files that cannot be used, and why."""
+        found = {file: trouble_with(self.place_of(file)) for file in self.files}
+        return {file: trouble for file, trouble in found.items() if trouble is not None}
 
-    def file_of(self, model: ModelFile) -> Path:
-        """Where the model's file belongs."""
-        return self.house.models_dir / model.path
+    def place_of(self, file: ModelFile) -> Path:
+        """Where the file belongs."""
+        return self.house.models_dir / file.path
 
 
 def load(path: Path | None) -> Whole:
@@ -81,6 +72,7 @@ def load(path: Path | None) -> Whole:
     # Their types pull in what `pull` and `--help` have no use for.
     from edge.config import EdgeConfig  # noqa: PLC0415
     from services.broker.config import BrokerConfig  # noqa: PLC0415
+    from services.jobs.config import JobsConfig  # noqa: PLC0415
     from services.llm.config import LlmConfig  # noqa: PLC0415
     from services.scheduler.config import SchedulerConfig  # noqa: PLC0415
     from services.scheduler.settings import settings_of  # noqa: PLC0415
@@ -97,41 +89,39 @@ def load(path: Path | None) -> Whole:
             return None
 
     checked("broker", BrokerConfig)
-    scheduler = checked("scheduler", SchedulerConfig)
-    llm, edge = checked("llm", LlmConfig), checked("edge", EdgeConfig)
-    simulated = checked("simulated", SimulatedConfig)
-    if scheduler is None or llm is None or edge is None or simulated is None or wrong:
+    checked("jobs", JobsConfig)
+    scheduler, edge = checked("scheduler", SchedulerConfig), checked("edge", EdgeConfig)
+    simulated, llm = checked("simulated", SimulatedConfig), checked("llm", LlmConfig)
+    filed = [
+        checked(name, section_type(name)) for name in sections_with_files(document) if name != "llm"
+    ]
+    if scheduler is None or edge is None or simulated is None or llm is None or wrong:
         raise config.ConfigError("\n".join(wrong))
     settings_of(scheduler, document)
-    for name in sorted(llm.models.keys() & simulated.models.keys()):
-        raise config.ConfigError(
-            f"{document.where(('simulated', 'models', name))}: simulated.models.{name}: expected "
-            "another name, for this is one of llm.models"
-        )
+    _check_names(document)
+    files = tuple(file for section in (llm, *filed) if section for file in files_of(section))
     return Whole(
         path=document.path,
         house=document.house(),
         edge_url=edge_url(edge.listen),
         services=document.grpc_services(),
-        models=llm.models,
+        files=files,
+        chats=tuple(n for n, m in llm.models.items() if m.kind == "language"),
         pretended=tuple(n for n, m in simulated.models.items() if m.kind == "language"),
     )
 
 
-def configured_models(document: config.Document) -> list[str]:
-    """The names of configured models that have files."""
-    llm = document.data.get("llm")
-    models = llm.get("models") if isinstance(llm, Mapping) else None
-    return [str(name) for name in models] if isinstance(models, Mapping) else []
-
-
-def model_named(document: config.Document, name: str) -> ModelFile | None:
-    """The configured model `name`; None if there is none. Raises ConfigError."""
-    if name not in configured_models(document):
-        return None
-    from services.llm.config import LlmConfig  # noqa: PLC0415 - only who names a model needs it
-
-    return document.section("llm", LlmConfig).models[name]
+def _check_names(document: config.Document) -> None:
+    """Every model has a name of its own, over all services. Raises ConfigError."""
+    owners: dict[str, str] = {}
+    for service in document.model_services():
+        section = document.data[service]
+        for name in (section or {}).get("models") or {}:
+            if (owner := owners.setdefault(str(name), service)) != service:
+                raise config.ConfigError(
+                    f"{document.where((service, 'models', name))}: {service}.models.{name}: "
+                    f"expected another name, for this is one of {owner}.models"
+                )
 
 
 def configured_edge_url(path: Path | None) -> str | None:
@@ -145,19 +135,6 @@ def configured_edge_url(path: Path | None) -> str | None:
     from edge.config import EdgeConfig  # noqa: PLC0415
 
     return edge_url(document.section("edge", EdgeConfig).listen)
-
-
-def trouble_with(path: Path) -> str | None:
-    """Why the file cannot be read, to follow its path in a sentence; None if it can."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return "is no file"
-        with path.open("rb"):
-            return None
-    except (FileNotFoundError, NotADirectoryError):
-        return ABSENT
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
 
 
 def edge_url(listen: str) -> str:

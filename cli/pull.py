@@ -17,7 +17,7 @@ from chassis import config
 from cli import wheels
 from cli.console import Refused, fail, note, printable, size
 from cli.download import Remote, fetch, open_client
-from cli.house import ModelFile, configured_models, model_named
+from cli.model_files import ModelFile, configured_models, files_named
 from cli.parts import Part, chunks, ensure_room, open_part, sha256_of
 from cli.progress import progress
 from cli.sources import Hub, Local, Wheel, parse, target_in
@@ -69,17 +69,15 @@ def pull(
         ) from None
 
 
-def pull_model(
-    name: str, model: ModelFile, models_dir: Path, base: Path, sha256: str | None = None
-) -> Pulled:
-    """Get a configured model to where its configuration expects it. Raises Refused."""
-    if model.source is None:
+def pull_file(file: ModelFile, models_dir: Path, base: Path, sha256: str | None = None) -> Pulled:
+    """Get a file of a configured model to where its configuration expects it. Raises Refused."""
+    if file.source is None:
         raise Refused(
-            f"Model {name} names no `source` in the configuration; add one, "
-            f"or put its file at {models_dir / model.path}."
+            f"Model {file.label} names no `source` in the configuration; add one, "
+            f"or put its file at {models_dir / file.path}."
         )
-    target = models_dir / model.path
-    return pull(model.source, target.parent, target.name, sha256, base)
+    target = models_dir / file.path
+    return pull(file.source, target.parent, target.name, sha256, base)
 
 
 def _from_hub(source: Hub, models_dir: Path, name: str | None, expected: str | None) -> Pulled:
@@ -199,19 +197,23 @@ def _unknown(source: str, names: Sequence[str]) -> str:
     )
 
 
-def _wanted(document: config.Document, source: str, name: str | None, sha256: str | None) -> Pulled:
+def _wanted(
+    document: config.Document, source: str, name: str | None, sha256: str | None
+) -> list[Pulled]:
     """Pull what the command line says: a configured model by its name, or a source."""
-    models_dir, model = document.house().models_dir, model_named(document, source)
-    if model is None:
+    models_dir, files = document.house().models_dir, files_named(document, source)
+    if not files:
         if not re.search("[:/]", source) and not Path(source).exists():
             raise Refused(_unknown(source, configured_models(document)))
-        return pull(source, models_dir, name, sha256)
+        return [pull(source, models_dir, name, sha256)]
     if name is not None:
         raise Refused(
-            f"{source} is a configured model, whose file is {model.path}; leave --name out, "
+            f"{source} is a configured model, whose file is {files[0].path}; leave --name out, "
             "or write a path as ./PATH."
         )
-    return pull_model(source, model, models_dir, document.path.parent, sha256)
+    if sha256 is not None and len(files) > 1:
+        raise Refused(f"{source} has {len(files)} files; --sha256 is for models of one.")
+    return [pull_file(file, models_dir, document.path.parent, sha256) for file in files]
 
 
 def command(
@@ -229,13 +231,19 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Get a model file: of a configured model, or any into models_dir."""
+    """Get the files of a configured model, or any one file into models_dir."""
     try:
         pulled = _wanted(config.load(config_path), source, name, sha256)
     except config.ConfigError as error:
         config.fail(error)
     except KeyboardInterrupt:
         fail("Interrupted; the same command resumes.", 130)
+    for one in pulled:
+        _show(one, as_json=as_json)
+
+
+def _show(pulled: Pulled, *, as_json: bool) -> None:
+    """One line a file."""
     count = pulled.path.stat().st_size
     if as_json:
         outcome = {"path": str(pulled.path), "sha256": pulled.sha256, "bytes": count}

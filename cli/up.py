@@ -24,7 +24,8 @@ from cli.console import note
 from cli.health import Health, until_serving
 from cli.launcher import OWN, Launcher, Spec
 from cli.lines import Screen
-from cli.pull import pull_model
+from cli.model_files import ABSENT, ModelFile
+from cli.pull import pull_file
 from cli.runlock import run_lock
 
 READY_S = 60.0
@@ -82,12 +83,12 @@ def check_free(url: str) -> None:
 
 def pull_models(whole: house.Whole) -> None:
     """Get every model that has a source and no file. Raises Refused on the first that fails."""
-    for name, model in whole.missing().items():
-        if model.source is None:
+    for file in whole.missing():
+        if file.source is None:
             continue
-        note(f"Model {name}: pulling {model.source}")
-        done = pull_model(name, model, whole.house.models_dir, whole.path.parent)
-        note(f"Model {name}: {done.path}, sha256 {done.sha256}")
+        note(f"Model {file.label}: pulling {file.source}")
+        done = pull_file(file, whole.house.models_dir, whole.path.parent)
+        note(f"Model {file.label}: {done.path}, sha256 {done.sha256}")
 
 
 def specs(config_path: Path, services: Sequence[str]) -> list[Spec]:
@@ -138,22 +139,21 @@ def banner(seen: list[Health], whole: house.Whole) -> list[str]:
     table = [f"  {health.name:<{width}}  {health.address}" for health in seen]
     troubles = whole.troubles()
     lines = ["Cohabit is up.", *table]
-    lines += [remedy(whole, name, trouble) for name, trouble in troubles.items()]
+    lines += [remedy(whole, file, trouble) for file, trouble in troubles.items()]
     if (usable := whole.usable) is not None:
         lines += ["Try:", f"  {curl(whole.edge_url, usable)}"]
     return lines
 
 
-def remedy(whole: house.Whole, name: str, trouble: str) -> str:
-    """What to do about a model whose file cannot be used; the house then takes it as it is."""
-    model = whole.models[name]
-    if trouble != house.ABSENT:
-        advice = "mend that, or correct its `path`"
-    elif model.source:
-        advice = f"get it with `{_pull_line(whole.path, name)}`"
+def remedy(whole: house.Whole, file: ModelFile, trouble: str) -> str:
+    """What to do about a file that cannot be used; the house then takes it as it is."""
+    if trouble != ABSENT:
+        advice = "mend that, or correct its path"
+    elif file.source:
+        advice = f"get it with `{_pull_line(whole.path, file.model)}`"
     else:
         advice = "put it there, or name its `source` in the configuration"
-    return f"Model {name}: {whole.file_of(model)} {trouble}; {advice}."
+    return f"Model {file.label}: {whole.place_of(file)} {trouble}; {advice}."
 
 
 def _pull_line(config_path: Path, name: str) -> str:

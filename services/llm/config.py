@@ -96,6 +96,11 @@ class ModelConfig(Section):
     owner: str = "local"
     """Shown in the list of models."""
 
+    @property
+    def files(self) -> Mapping[str, "ModelConfig"]:
+        """The one that `cohabit pull` gets."""
+        return {"": self}
+
     @model_validator(mode="before")
     @classmethod
     def _lane_of_kind(cls, values: object) -> object:

@@ -76,10 +76,10 @@ def test_a_name_is_taken_once_over_all_services(tmp_path: Path) -> None:
 
 def test_models_without_a_file_are_missing(tmp_path: Path) -> None:
     whole = house.load(written(tmp_path, GOOD))
-    assert list(whole.missing()) == ["a", "b"]
+    assert [file.model for file in whole.missing()] == ["a", "b"]
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "b.gguf").touch()
-    assert list(whole.missing()) == ["a"]
+    assert [file.model for file in whole.missing()] == ["a"]
 
 
 def test_everything_wrong_is_said_at_once_with_its_line(tmp_path: Path) -> None:
@@ -89,3 +89,16 @@ def test_everything_wrong_is_said_at_once_with_its_line(tmp_path: Path) -> None:
     assert "cohabit.yaml:4: llm.models.a.pth: unknown key" in said
     assert "cohabit.yaml:6: edge.lissen: unknown key" in said
     assert "cohabit.yaml:8: broker.device" in said
+
+
+def test_a_model_of_several_files_is_missing_by_its_parts(tmp_path: Path) -> None:
+    parts = "{diffusion_model: dit.gguf, vae: {path: vae.gguf, source: 'hf:o/r/v.gguf'}}"
+    text = f"diffusion: {{models: {{p: {{family: flux, files: {parts}}}}}}}\n"
+    with pytest.raises(ConfigError, match="needs"):  # the family says which files it takes
+        house.load(written(tmp_path, text))
+    whole_text = text.replace("vae: {", "clip_l: c.gguf, t5xxl: t.gguf, vae: {")
+    whole = house.load(written(tmp_path, whole_text))
+    assert [file.label for file in whole.missing()] == [
+        "p (diffusion_model)", "p (clip_l)", "p (t5xxl)", "p (vae)",
+    ]  # fmt: skip
+    assert whole.usable is None  # nobody can chat with it

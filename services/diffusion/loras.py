@@ -19,6 +19,7 @@ SUFFIXES = (".safetensors", ".gguf")
 """Formats that hold weights and nothing that could be run."""
 MOST_LISTED = 10_000
 _MOST_HEADER_BYTES = 16 << 20
+_MOST_NAME_BYTES = 255
 _GGUF = b"GGUF"
 _BASES = (
     ("stable-diffusion-xl", "sdxl"),
@@ -114,7 +115,7 @@ def header(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         raise ValueError("its header is not JSON") from None
     if not isinstance(read, dict):
-        raise ValueError("its header is no object")  # noqa: TRY004 - of a file, not of a type
+        raise ValueError("its header is no object")
     _check_extent(read, path.stat().st_size - 8 - length)
     return read
 
@@ -150,7 +151,8 @@ def _has_offsets(entry: Mapping[str, Any]) -> bool:
 
 
 def _is_name(value: str) -> bool:
-    return value not in {".", ".."} and not any(mark in value for mark in "/\\\0")
+    short = len(value.encode(errors="replace")) <= _MOST_NAME_BYTES
+    return short and value not in {".", ".."} and not any(mark in value for mark in "/\\\0")
 
 
 def _candidates(folder: Path) -> Iterator[tuple[str, str, Path]]:

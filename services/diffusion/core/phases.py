@@ -18,7 +18,6 @@ class Phase(Enum):
 
 
 _BEGINS = (
-    ("generate_image ", Phase.CONDITION),
     ("generating image:", Phase.DENOISE),
     ("sampling completed", Phase.DECODE),
 )

@@ -219,7 +219,7 @@ def _unreadable() -> dict[str, bytes]:
     return {
         "tiff-float": saved(Image.fromarray(wide), "TIFF"),
         "tiff-32-bits": saved(Image.fromarray((wide * 99_999).astype(np.int32)), "TIFF"),
-        "tiff-lab": saved(pattern().convert("LAB"), "TIFF"),
+        "tiff-lab": saved(Image.new("LAB", (8, 8)), "TIFF"),
         "tiff-depth-7": forge.gray_tiff(16, 16, t258=(3, 1, 7)),
         "tiff-packing-unknown": forge.gray_tiff(16, 16, t259=(3, 1, 60_000)),
         "png-depth-3": forge.raw_png(3, 0, 1),

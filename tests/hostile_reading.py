@@ -4,6 +4,7 @@ One line of JSON per file: name, verdict, what came out, CPU seconds, growth of 
 Run as a module; a crash of the process is a finding.
 """
 
+import hashlib
 import json
 import resource
 import sys
@@ -40,6 +41,7 @@ def main() -> None:
         came_out = _came_out(case)
         line = {
             "name": case.name,
+            "sha256": hashlib.sha256(case.data).hexdigest(),
             "verdict": case.verdict.value,
             "came_out": came_out,
             "cpu_s": round(time.process_time() - started_s, 3),

@@ -1,5 +1,6 @@
 """Five hundred hostile pictures: a picture or a sentence, soon and in little room."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -39,7 +40,11 @@ def test_there_are_five_hundred_and_each_is_its_own() -> None:
     assert len(cases) == COUNT
     assert len({case.name for case in cases}) == COUNT
     assert max(len(case.data) for case in cases) <= 2 << 20
-    assert [case.data for case in cases] == [case.data for case in all_cases()]
+
+
+def test_they_are_the_same_ones_every_time(read: list[dict[str, Any]]) -> None:
+    again = [(case.name, hashlib.sha256(case.data).hexdigest()) for case in all_cases()]
+    assert [(line["name"], line["sha256"]) for line in read] == again
 
 
 def test_each_comes_out_as_it_must(read: list[dict[str, Any]]) -> None:

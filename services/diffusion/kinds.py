@@ -25,16 +25,19 @@ class Kind(StrEnum):
     LORA = "a LoRA"
 
 
+_DIFFUSION = (
+    r"^(model\.diffusion_model\.)?((double|joint|input|(single_)?transformer)_blocks"
+    r"|noise_refiner|down_blocks\.\d+\.attentions)\."
+)
 _SIGNS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
         (Kind.LORA, r"lora_(up|down)\.|\.lora_[AB]\."),
-        (Kind.WHOLE, r"^(first_stage_model|cond_stage_model|conditioner\.embedders)\."),
         (
-            Kind.DIFFUSION,
-            r"^(model\.diffusion_model\.)?((double|joint|input|transformer)_blocks"
-            + r"|single_transformer_blocks|noise_refiner|down_blocks\.\d+\.attentions)\.",
+            Kind.WHOLE,
+            r"^(first_stage_model|cond_stage_model|conditioner\.embedders|text_encoders)\.",
         ),
+        (Kind.DIFFUSION, _DIFFUSION),
         (Kind.TAESD, r"^(decoder|encoder)\.(layers\.)?\d+\.(conv\.\d+\.)?weight$"),
         (Kind.VAE, r"^(vae\.)?(decoder|encoder)\.(conv_in|conv1|mid|middle|mid_block)\."),
         (Kind.VISION, r"^(visual|v)\.(blk|blocks|patch_embed)|^mm\.0\."),

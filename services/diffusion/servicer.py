@@ -21,7 +21,8 @@ from services.diffusion import inputs, limits, loras
 from services.diffusion.clients import Scheduler
 from services.diffusion.engine import EngineSpec, spec_of
 from services.diffusion.planning import Planned, Wish, plan
-from services.diffusion.wire import asked_of, loras_response, tiling_of
+from services.diffusion.wire import asked_of
+from services.diffusion.wire_answer import loras_response
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -60,7 +61,7 @@ class DiffusionServicer(rpc.DiffusionServiceServicer):
             request.width_px,
             request.height_px,
             max(1, request.batch),
-            tiling_of(request.vae_tiling),
+            asked_of(pb.GenerateRequest(vae_tiling=request.vae_tiling)).tiling,
             request.input_images,
         )
         planned = plan(spec, wish, self._lendable_mib(request.model))

@@ -98,7 +98,7 @@ class _Draw:
     def weight(self, *shape: int, gain: float = 1.0) -> NDArray[np.float16]:
         fan_in = int(np.prod(shape[1:]))
         drawn = self.rng.standard_normal(shape, dtype=np.float32)
-        return (drawn * (gain / fan_in**0.5)).astype(np.float16)
+        return np.asarray(drawn * (gain / fan_in**0.5), np.float16)
 
     def linear(self, name: str, inputs: int, outputs: int, *, bias: bool = True) -> Tensors:
         yield f"{name}.weight", self.weight(outputs, inputs)

@@ -8,7 +8,6 @@ made the last is encoded. In two calls, because the device is free when `paint` 
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -67,10 +66,11 @@ class Generation:
         try:
             async with self._model.turn:
                 self._waited_s = time.monotonic() - came_s
-                self._model.take_peak_mib()  # what was before is another's
-                for self._index in range(self._settings.batch):
-                    await self._picture(self._index)
-                self._peak_mib = self._model.take_peak_mib()
+                self._model.watch_peak()
+                for index in range(self._settings.batch):
+                    self._index = index
+                    await self._picture(index)
+                self._peak_mib = self._model.peak_mib()
         except BaseException:
             self._drop()
             raise
@@ -101,22 +101,20 @@ class Generation:
         self._course = Course(px, self._settings.steps, time.monotonic())
         self._emit(Progress(Phase.CONDITION, index, 0, self._settings.steps, self._left_ms()))
         sketch = Sketch(self._settings, seed, self._inputs)
-        native = model.thread.submit(model.painter.paint, sketch, _Bridge(self, index))
-        waiting = asyncio.wrap_future(native)
+        bridge = _Bridge(self, index, self._settings.previews.every_steps)
+        native = asyncio.wrap_future(model.thread.submit(model.painter.paint, sketch, bridge))
         try:
-            painted = await asyncio.shield(waiting)
+            painted = await asyncio.shield(native)
         except asyncio.CancelledError:
             await self._leave(native)
-            waiting.cancel()
             raise
+        self._course = None
         self._learn(painted, px)
         return painted
 
-    async def _leave(self, native: "Future[Painted]") -> None:
+    async def _leave(self, native: "asyncio.Future[Painted]") -> None:
         """Return when the device is free of a picture that nobody waits for."""
         began_s = time.monotonic()
-        over = asyncio.wrap_future(native)
-        over.add_done_callback(lambda done: done.cancelled() or done.exception())
         while not native.done():
             now_s = time.monotonic()
             left_s = self._course.left_s(self._model.pace, now_s) if self._course else None
@@ -125,7 +123,7 @@ class Generation:
                 log.get().info("renewing", left_s=left_s, waited_s=waited_s, reload_s=reload_s)
                 self._model.renew()
             with suppress(asyncio.CancelledError):  # it is told once; the device is still busy
-                await asyncio.wait([over], timeout=_LOOK_EVERY_S)
+                await asyncio.wait([native], timeout=_LOOK_EVERY_S)
         log.get().info("picture dropped", waited_s=round(time.monotonic() - began_s, 3))
 
     async def _encode(self, index: int, seed: int, pixels: Pixels, key: bytes | None) -> None:
@@ -152,8 +150,7 @@ class Generation:
         if self._course is None or index != self._index:
             return
         self._course.moved(phase, done, total, time.monotonic())
-        with suppress(Exception):  # a reader that is too slow is told when the picture is there
-            self._emit(Progress(phase, index, done, total, self._left_ms()))
+        self._emit(Progress(phase, index, done, total, self._left_ms()))
 
     def preview(self, index: int, step: int, pixels: Pixels) -> None:
         """What the painter showed; dropped while another is encoded."""
@@ -163,7 +160,7 @@ class Generation:
     async def _encode_preview(self, index: int, step: int, pixels: Pixels) -> None:
         max_px = self._settings.previews.max_px
         data = await asyncio.to_thread(encoded_preview, pixels, max_px)
-        if index == self._index and self._encoding is None:
+        if self._course is not None and index == self._index:  # else the picture itself is there
             self._emit(Preview(index, step, data))
 
     def _drop(self) -> None:
@@ -187,14 +184,15 @@ class Generation:
 
     def _left_ms(self) -> int:
         """Expected time to the end of the request; 0: unknown."""
-        settings, pace, course = self._settings, self._model.pace, self._course
-        left_s = course.left_s(pace, time.monotonic()) if course is not None else None
-        others = settings.batch - self._index - 1
-        if left_s is None:
-            return 0
-        if others and course is not None:
-            left_s += others * (pace.picture_s(course.px, settings.steps) or 0.0)
-        return max(1, round(1000 * left_s))
+        size, pace, left_s = self._settings.size, self._model.pace, 0.0
+        if self._course is not None:
+            known_s = self._course.left_s(pace, time.monotonic())
+            if known_s is None:
+                return 0
+            left_s = known_s
+        others = self._settings.batch - self._index - 1
+        picture_s = pace.picture_s(size.width_px * size.height_px, self._settings.steps)
+        return max(1, round(1000 * (left_s + others * (picture_s or 0.0))))
 
     def _key(self, seed: int) -> bytes:
         size = replace(self._settings.size, rounded=False)  # another way to ask for the same
@@ -221,9 +219,8 @@ class Generation:
 class _Bridge:
     """Watches on the painter's thread, and tells on the event loop's."""
 
-    def __init__(self, generation: Generation, index: int) -> None:
-        self._generation, self._index = generation, index
-        self._every = generation._settings.previews.every_steps  # noqa: SLF001 - its other half
+    def __init__(self, generation: Generation, index: int, every_steps: int) -> None:
+        self._generation, self._index, self._every = generation, index, every_steps
         self._loop = asyncio.get_running_loop()
 
     def moved(self, phase: Phase, done: int, total: int) -> None:

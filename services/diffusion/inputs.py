@@ -11,7 +11,7 @@ import numpy as np
 from imaging.compose import over
 from imaging.decode import decode, decode_gray, probe
 from imaging.scale import resize
-from imaging.values import Bounds, Picture, Pixels
+from imaging.values import Bounds, Pixels
 from services.diffusion.core.sizes import Settled
 from services.diffusion.painter import Inputs
 from services.diffusion.values import Asked
@@ -57,14 +57,10 @@ def _flat(data: bytes, field: str) -> Pixels:
 
 def _mask(data: bytes) -> Pixels:
     """255 is painted. A picture with transparency says it by its alpha: where it is cut out."""
-    picture = decode(data, _BOUNDS, "mask")
-    if _has_holes(picture):
-        return np.asarray(255 - picture.alpha, np.uint8)
+    alpha = decode(data, _BOUNDS, "mask").alpha
+    if alpha is not None and (alpha < 255).any():
+        return np.asarray(255 - alpha, np.uint8)
     return decode_gray(data, _BOUNDS, "mask")
-
-
-def _has_holes(picture: Picture) -> bool:
-    return picture.alpha is not None and bool((picture.alpha < 255).any())
 
 
 def _within(pixels: Pixels, most_px: int) -> Pixels:

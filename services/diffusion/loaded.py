@@ -56,22 +56,26 @@ class LoadedModel:
         return await asyncio.to_thread(self._prepared, asked)
 
     def usage(self) -> tuple[int, int]:
-        """(materialised_mib, transient_mib): on the CPU, what has grown while a request runs."""
+        """(materialised_mib, transient_mib): the latter is what has grown while a request runs."""
         held_mib, _ = process_usage()
         if not self.turn.locked():
-            self._idle_mib = held_mib
+            return held_mib, 0
         grown_mib = max(0, held_mib - self._idle_mib)
         self._peak_mib = max(self._peak_mib, grown_mib)
         return held_mib, grown_mib
 
-    def take_peak_mib(self) -> int:
-        """The most that was seen in use above the resident since the last call; 0: not measured.
+    def watch_peak(self) -> None:
+        """A request begins."""
+        self._idle_mib, _ = process_usage()
+        self._peak_mib = 0
 
-        What is on a card, its driver alone could say.
+    def peak_mib(self) -> int:
+        """The most that was seen in use above what was before; 0: not measured.
+
+        What is on a card its driver alone could say.
         """
         self.usage()
-        peak_mib, self._peak_mib = self._peak_mib, 0
-        return 0 if self.painter.device else peak_mib
+        return 0 if self.painter.device else self._peak_mib
 
     def _prepared(self, asked: Asked) -> tuple[Settings, Inputs]:
         spec = self.spec

@@ -47,6 +47,7 @@ class NetworkFile:
     def __init__(self, key: str, config: ModelConfig, ground: Ground) -> None:
         self._key, self._config, self._ground = key, config, ground
         self._path = ground.models_dir / (config.path or HUB_DIR)
+        self._weights_bytes = 0
 
     def stamp(self) -> Hashable:
         """Which file it is, by what changes with its contents, and the device."""
@@ -59,7 +60,9 @@ class NetworkFile:
     def peak_mib(self, px: int) -> int:
         """What a request for a picture of so many pixels adds, where the network is."""
         px = min(px, self.max_px)
-        return self._config.peak_mib or memory.peak_mib(self._network_mib(), px)
+        return self._config.peak_mib or memory.peak_mib(
+            self._network_mib(), self._weights_bytes, px
+        )
 
     def describe(self) -> ModelSpec:
         """A file that is missing or broken is no reason not to start: `problem` says what it is."""
@@ -69,6 +72,7 @@ class NetworkFile:
         created_ms, problem = 0, ""
         try:
             weights = self._weights()
+            self._weights_bytes = weights.size_bytes
             created_ms = weights.modified_ns // 1_000_000
             engine, resident_mib, peak_mib = self._placed(weights.size_bytes, device)
         except Fault as fault:

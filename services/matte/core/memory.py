@@ -9,8 +9,9 @@ SOLVE_BYTES_PER_PX = 120
 
 _STAGE_BYTES_PER_PX = 24
 """Beside that: the picture, what the network sees, the matte, both colours, and their encoder's."""
-_PROCESS_MIB = 150
-"""Interpreter, gRPC, numpy, onnxruntime, and the compiled solver."""
+_BYTES_PER_PX = SOLVE_BYTES_PER_PX + _STAGE_BYTES_PER_PX
+_PROCESS_MIB = 250
+"""Interpreter, gRPC, numpy, onnxruntime, and the solver with its compiler."""
 _TORCH_MIB = 350
 """torch's libraries beside that."""
 _CARD_CONTEXT_MIB = 448
@@ -28,9 +29,13 @@ def card_resident_mib(weights_bytes: int) -> int:
     return _CARD_CONTEXT_MIB + _ceil(weights_bytes)
 
 
-def peak_mib(network_mib: int, px: int) -> int:
-    """What a request for a picture of `px` adds: the network's run, and the picture's stages."""
-    return network_mib + _ceil(px * (SOLVE_BYTES_PER_PX + _STAGE_BYTES_PER_PX))
+def peak_mib(network_mib: int, weights_bytes: int, px: int) -> int:
+    """What a request for a picture of `px` adds: the network's run, and the picture's stages.
+
+    A run lays out some of its weights once more, and the larger of two networks of one family has
+    the larger activations: its weights stand for both.
+    """
+    return network_mib + _ceil(weights_bytes) + _ceil(px * _BYTES_PER_PX)
 
 
 def _ceil(size_bytes: int) -> int:

@@ -61,7 +61,7 @@ _loop = _compiled(pipeline_class=_Distinct)
 
 
 @_kernel
-def _within(value: float) -> float:
+def _within(value: Any) -> Any:
     """The nearest number that a colour or an alpha can be."""
     return max(f4(0), min(f4(1), value))
 

@@ -114,7 +114,8 @@ def _mean_colours(rgb: NDArray[Any], alpha: NDArray[Any]) -> Floats:
     matte = alpha[::step, ::step].astype(np.float32) * _unit(alpha)
     means = np.zeros((1, 6, 1), np.float32)
     for first, sure in ((0, matte > SURELY_FOREGROUND), (3, matte < SURELY_BACKGROUND)):
-        means[0, first : first + 3, 0] = colours[sure].sum(axis=0) / max(1, sure.sum())
+        total = sure.ravel().astype(np.float32) @ colours.reshape(-1, 3)
+        means[0, first : first + 3, 0] = total / max(1, np.count_nonzero(sure))
     return means
 
 

@@ -79,11 +79,13 @@ def _mean_colours(image: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _doubled(colours: Tensor, level: Level) -> Tensor:
-    """Each pixel of the coarser level four times, cut to the finer one's size."""
+    """The coarser level's pixels and those halfway between them, cut to the finer level's size."""
     if colours.shape[-2:] == (level.height, level.width):
         return colours
-    tall = colours.repeat_interleave(2, -2)[..., : level.height, :]
-    return tall.repeat_interleave(2, -1)[..., : level.width]
+    between = (colours + _beside(colours, 1, 0)) / 2
+    tall = torch.stack((colours, between), -2).flatten(-3, -2)[..., : level.height, :]
+    between = (tall + _beside(tall, 0, 1)) / 2
+    return torch.stack((tall, between), -1).flatten(-2)[..., : level.width]
 
 
 def _swept(

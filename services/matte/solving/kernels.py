@@ -185,10 +185,15 @@ def _split_colours(
 
 
 @_loop
-def _double(even: Any, odd: Any, coarse: Any, count: int) -> None:
-    for i in range(count):
-        even[i] = coarse[i]
-        odd[i] = coarse[i]
+def _double(even: Any, odd: Any, upper: Any, lower: Any, evens: int) -> None:
+    """A row between two of the coarser level, or on one given twice: pixels and what is between."""
+    ends = min(evens, upper.shape[0] - 1)
+    for i in range(ends):
+        even[i] = f4(0.5) * (upper[i] + lower[i])
+        odd[i] = f4(0.25) * (upper[i] + lower[i] + upper[i + 1] + lower[i + 1])
+    for i in range(ends, evens):
+        even[i] = f4(0.5) * (upper[i] + lower[i])
+        odd[i] = even[i]
 
 
 @_loop
@@ -258,10 +263,12 @@ def _take_colours(k: Any, row: Any, step: int, columns: int, unit: float) -> Non
 
 
 @_kernel
-def _double_row(lanes: Any, coarse: Any, evens: int) -> None:
-    """The colours of the coarser level to begin with, each for two pixels."""
+def _double_row(lanes: Any, coarse: Any, t: int, x: int, evens: int) -> None:
+    """What row t begins with: the colours of the coarser level, and halfway between them."""
+    upper, lower = t // 2, min((t + 1) // 2, coarse.shape[0] - 1)
     for c in range(6):
-        _double(lanes[0, c, LEAD:], lanes[1, c, LEAD:], coarse[c], evens)
+        even, odd = lanes[0, c, LEAD:], lanes[1, c, LEAD:]
+        _double(even, odd, coarse[upper, c, x:], coarse[lower, c, x:], evens)
 
 
 @_kernel
@@ -315,7 +322,7 @@ def _strip(
     for t in range(top, y1 + halves):
         if t <= bottom:
             s, y, x = t % ring, t * step, near * step
-            _double_row(colours[s], coarse[t // 2, :, near // 2 :], (columns + 1) // 2)
+            _double_row(colours[s], coarse, t, near // 2, (columns + 1) // 2)
             if alpha_u8.shape[0] > 0:
                 _take_alpha(alphas[s], alpha_u8[y, x:], step, columns, BYTE)
             else:

@@ -23,8 +23,9 @@ for any 0 < w < 2, as 2 M exceeds the diagonal block S + v v^T (Ostrowski, Reich
 within 0 and 1. A neighbour outside of the picture is the pixel itself.
 
 Level l is every 2^l-th pixel of every 2^l-th row; averaging would blend away the edges that the
-data is in. It begins with the colours of level l + 1, each for four pixels; the coarsest, a single
-pixel, begins with the mean colours of what is surely foreground and surely background.
+data is in. It begins with the colours of level l + 1 and, between these pixels, with what is
+halfway; the coarsest, a single pixel, with the mean colours of what is surely foreground and of
+what is surely background.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 
 SURELY_FOREGROUND = 0.9
 SURELY_BACKGROUND = 0.1
-_SAMPLES = 256
+_SAMPLES = 128
 """Mean colours are taken over at most this many rows and columns."""
 
 

@@ -1,7 +1,9 @@
 """Pictures brought to a size.
 
-Lanczos over the whole footprint of a new pixel: what shrinks is averaged, not sampled. Shrinking by
-more than three goes in two steps, the first by whole pixels (Pillow's `reducing_gap`).
+A window over the whole footprint of a new pixel: what shrinks is averaged, not sampled. It is
+Lanczos, but Hamming beside alpha: there overshoot would be clipped in the alpha and not in the
+colours. Shrinking by more than three goes in two steps, the first by whole pixels (Pillow's
+`reducing_gap`).
 """
 
 import numpy as np
@@ -34,7 +36,8 @@ def _middle(picture: Picture, width_px: int, height_px: int) -> tuple[float, flo
     """The largest box of the new shape in the middle of the picture."""
     scale = min(picture.width_px / width_px, picture.height_px / height_px)
     wide, high = width_px * scale, height_px * scale
-    left, top = (picture.width_px - wide) / 2, (picture.height_px - high) / 2
+    left = max((picture.width_px - wide) / 2, 0.0)  # not a rounding error outside
+    top = max((picture.height_px - high) / 2, 0.0)
     return left, top, min(left + wide, picture.width_px), min(top + high, picture.height_px)
 
 
@@ -45,5 +48,5 @@ def _scaled(
     box: tuple[float, float, float, float] | None,
 ) -> Pixels:
     size = (width_px, height_px)
-    lanczos = Image.Resampling.LANCZOS
-    return np.array(image.resize(size, lanczos, box=box, reducing_gap=_REDUCING_GAP))
+    window = Image.Resampling.HAMMING if image.mode == "RGBA" else Image.Resampling.LANCZOS
+    return np.array(image.resize(size, window, box=box, reducing_gap=_REDUCING_GAP))

@@ -47,6 +47,16 @@ LoosePath = Annotated[Path, Field(strict=False)]
 """A path written as a string."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileAt:
+    """A file of a model, as it is configured."""
+
+    path: Path
+    """Absolute, or relative to models_dir."""
+    source: str | None = None
+    """What `cohabit pull` gets it from: hf:…, pypi:… or a path."""
+
+
 def _host_port(value: str) -> str:
     host, colon, port = value.rpartition(":")
     plain = host.removeprefix("[").removesuffix("]")

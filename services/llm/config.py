@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from chassis.config import LoosePath, Section
+from chassis.config import FileAt, LoosePath, Section
 from services.llm.engine import (
     ALL_LAYERS,
     MOST_PLACES,
@@ -97,9 +97,9 @@ class ModelConfig(Section):
     """Shown in the list of models."""
 
     @property
-    def files(self) -> Mapping[str, "ModelConfig"]:
+    def files(self) -> Mapping[str, FileAt]:
         """The one that `cohabit pull` gets."""
-        return {"": self}
+        return {"": FileAt(self.path, self.source)}
 
     @model_validator(mode="before")
     @classmethod

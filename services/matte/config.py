@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from chassis.config import LoosePath, Section
+from chassis.config import FileAt, LoosePath, Section
 from imaging.values import Encoding, Format
 from services.matte.core.placement import Wanted
 from services.matte.engine import FileKind, NetworkName
@@ -78,6 +78,13 @@ class ModelConfig(Section):
         if self.kind == "onnx" and self.compile == "on":
             raise ValueError("compile is torch's; expected off for kind onnx")
         return self
+
+    @property
+    def files(self) -> Mapping[str, FileAt]:
+        """The one that `cohabit pull` gets; none of a hub, whose snapshots are fetched at load."""
+        if self.path is None or self.kind == "hub":
+            return {}
+        return {"": FileAt(self.path, self.source)}
 
     def _of_a_hub(self) -> "ModelConfig":
         if not self.trust_remote_code:

@@ -43,7 +43,7 @@ def estimate_on_device(
             colours = _swept(
                 colours, picture[..., ::step, ::step], matte[..., ::step, ::step], level, schedule
             )
-        foreground, background = colours.unbind(1)
+        foreground, background = _explained(colours, picture, matte).unbind(1)
         return foreground, background
 
 
@@ -107,6 +107,14 @@ def _swept(
         mean.addcmul_(pull, rest.unsqueeze(1)).clamp_(0, 1)
         colours = torch.where(odd if half % 2 else ~odd, mean, colours)
     return colours
+
+
+def _explained(colours: Tensor, image: Tensor, alpha: Tensor) -> Tensor:
+    """The least change that makes matte and colours the picture again."""
+    rest = image - alpha * colours[:, 0] - (1 - alpha) * colours[:, 1]
+    rest /= alpha**2 + (1 - alpha) ** 2
+    shares = torch.stack((alpha, 1 - alpha), 1)
+    return torch.addcmul(colours, shares, rest.unsqueeze(1)).clamp_(0, 1)
 
 
 def _beside(values: Tensor, down: int, right: int) -> Tensor:

@@ -26,6 +26,10 @@ Level l is every 2^l-th pixel of every 2^l-th row; averaging would blend away th
 data is in. It begins with the colours of level l + 1 and, between these pixels, with what is
 halfway; the coarsest, a single pixel, with the mean colours of what is surely foreground and of
 what is surely background.
+
+Smoothness blurs what is known where the matte jumps. At last, what the colours do not yet explain
+of the picture changes them as little as explains it, x <- x + v (I - v . x) / |v|^2: pixels that
+are all foreground or all background have the picture's own colours.
 """
 
 from collections.abc import Iterator

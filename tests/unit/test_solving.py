@@ -48,15 +48,15 @@ def slow(image: Array, alpha: Array, schedule: Schedule) -> tuple[Array, Array]:
         a = alpha[:: level.step, :: level.step]
         for half in range(2 * level.sweeps):
             relax(x, image[:: level.step, :: level.step], a, half % 2, schedule)
-    x = explained(x, image, alpha)
+    x = with_known(x, image, alpha)
     return x[:, :, 0], x[:, :, 1]
 
 
-def explained(x: Array, image: Array, alpha: Array) -> Array:
-    share = np.stack((alpha, 1 - alpha), axis=2)
-    rest = image - np.einsum("vus,vusc->vuc", share, x)
-    change = share[..., None] * rest[:, :, None] / (share**2).sum(axis=2)[..., None, None]
-    return np.clip(x + change, 0, 1)
+def with_known(x: Array, image: Array, alpha: Array) -> Array:
+    x = x.copy()
+    x[alpha == 1, 0] = image[alpha == 1]
+    x[alpha == 0, 1] = image[alpha == 0]
+    return x
 
 
 def doubled(x: Array, level: Level) -> Array:
@@ -65,7 +65,7 @@ def doubled(x: Array, level: Level) -> Array:
         for u in range(level.width):
             down, right = min((v + 1) // 2, len(x) - 1), min((u + 1) // 2, x.shape[1] - 1)
             corners = x[v // 2, u // 2], x[v // 2, right], x[down, u // 2], x[down, right]
-            fine[v, u] = sum(corners) / 4
+            fine[v, u] = np.mean(corners, axis=0)
     return fine
 
 
@@ -104,7 +104,6 @@ def test_enough_sweeps_find_the_minimum_of_the_energy(height: int, width: int) -
     many = Schedule(epsilon=1e-2, relaxation=1.5, finest_sweeps=(400,), sweeps=4)
     found = np.stack(estimate_f32(image, alpha, many), axis=2)
     exact = minimum(image.astype(float), alpha.astype(float), many.epsilon)
-    exact = explained(exact, image, alpha)
     if height * width == 1:  # two unknowns, one number, no neighbour: only the data can be met
         residual = alpha * found[..., 0, :] + (1 - alpha) * found[..., 1, :] - image
         assert np.abs(residual).max() < 1e-5
@@ -175,19 +174,6 @@ def test_what_is_known_is_kept(height: int, width: int, seed: int) -> None:
     found = estimate(image, alpha)
     for colours, known in zip(found, (alpha == 255, alpha == 0), strict=True):
         assert np.array_equal(colours[known], image[known])
-
-
-def test_matte_and_colours_make_up_the_picture_again() -> None:
-    """Where no colour had to be cut off, and half a byte each for rounding."""
-    chance = np.random.default_rng(11)
-    image = chance.integers(110, 146, (61, 83, 3), dtype=np.uint8)
-    alpha = chance.integers(0, 256, (61, 83), dtype=np.uint8)
-    found = estimate_f32(image, alpha)
-    share = alpha[..., None] / 255
-    off = share * found[0] + (1 - share) * found[1] - image / 255
-    free = (np.stack(found) > 0).all(axis=0) & (np.stack(found) < 1).all(axis=0)
-    assert free.mean() > 0.9
-    assert np.abs(off[free]).max() < 1e-5
 
 
 @pytest.mark.parametrize("value", [0, 255])

@@ -43,7 +43,7 @@ def estimate_on_device(
             colours = _swept(
                 colours, picture[..., ::step, ::step], matte[..., ::step, ::step], level, schedule
             )
-        foreground, background = _explained(colours, picture, matte).unbind(1)
+        foreground, background = _with_known(colours, picture, matte).unbind(1)
         return foreground, background
 
 
@@ -109,12 +109,10 @@ def _swept(
     return colours
 
 
-def _explained(colours: Tensor, image: Tensor, alpha: Tensor) -> Tensor:
-    """The least change that makes matte and colours the picture again."""
-    rest = image - alpha * colours[:, 0] - (1 - alpha) * colours[:, 1]
-    rest /= alpha**2 + (1 - alpha) ** 2
-    shares = torch.stack((alpha, 1 - alpha), 1)
-    return torch.addcmul(colours, shares, rest.unsqueeze(1)).clamp_(0, 1)
+def _with_known(colours: Tensor, image: Tensor, alpha: Tensor) -> Tensor:
+    """Pixels that are all foreground or all background have the picture's own colours."""
+    known = torch.stack((alpha == 1, alpha == 0), 1)
+    return torch.where(known, image.unsqueeze(1), colours)
 
 
 def _beside(values: Tensor, down: int, right: int) -> Tensor:

@@ -99,20 +99,18 @@ def _half_sweep(
 
 
 @_loop
-def _explain(ff: Any, bb: Any, f: Any, b: Any, a: Any, image: Any, count: int) -> None:
-    """x + v (I - v . x) / |v|^2, for one channel of one lane, to where neighbours do not see it."""
+def _keep_known(ff: Any, bb: Any, f: Any, b: Any, a: Any, image: Any, count: int) -> None:
+    """One channel of one lane, to where neighbours do not see what is the picture's own."""
     for i in range(count):
-        rest = f4(1) - a[i]
-        r = (image[i] - a[i] * f[i] - rest * b[i]) / (a[i] * a[i] + rest * rest)
-        ff[i] = _within(f[i] + a[i] * r)
-        bb[i] = _within(b[i] + rest * r)
+        ff[i] = image[i] if a[i] == f4(1) else f[i]
+        bb[i] = image[i] if a[i] == f4(0) else b[i]
 
 
 @_kernel
-def _explain_row(out: Any, lanes: Any, k: Any) -> None:
+def _keep_known_row(out: Any, lanes: Any, k: Any) -> None:
     for p in range(2):
         for f in range(3):
-            _explain(
+            _keep_known(
                 out[p, f], out[p, f + 3], lanes[p, f], lanes[p, f + 3], k[p, 5], k[p, 8 + f],
                 lanes.shape[2],
             )  # fmt: skip
@@ -329,7 +327,7 @@ def _write_row(
 
 @_kernel
 def _strip(
-    colours: Any, k: Any, alphas: Any, explained: Any, spare: Any,
+    colours: Any, k: Any, alphas: Any, final: Any, spare: Any,
     image_u8: Any, image_f32: Any, alpha_u8: Any, alpha_f32: Any, coarse: Any,
     planes: Any, foreground: Any, background: Any, step: int, height: int, width: int,
     y0: int, y1: int, x0: int, x1: int, sweeps: int, relaxation: float, epsilon: float,
@@ -371,8 +369,8 @@ def _strip(
         if y0 <= r < y1:
             lanes = colours[r % ring]
             if step == 1:
-                _explain_row(explained, lanes, k[r % ring])
-                lanes = explained
+                _keep_known_row(final, lanes, k[r % ring])
+                lanes = final
             _write_row(
                 planes, foreground, background, lanes, spare, r,
                 x0, LEAD + (x0 - near) // 2, x1 - x0,
@@ -397,11 +395,11 @@ def solve_band(
     colours = np.zeros((ring, 2, 6, lane), f4)
     k = np.zeros((ring, 2, 11, lane), f4)
     alphas = np.zeros((ring, 2, lane), f4)
-    explained = np.zeros((2, 6, lane), f4)
+    final = np.zeros((2, 6, lane), f4)
     spare = np.zeros((6, lane), np.uint8)
     for x0 in range(0, width, STRIP_COLUMNS):
         _strip(
-            colours, k, alphas, explained, spare, image_u8, image_f32, alpha_u8, alpha_f32, coarse,
+            colours, k, alphas, final, spare, image_u8, image_f32, alpha_u8, alpha_f32, coarse,
             planes, foreground, background, step, height, width,
             y0, y1, x0, min(width, x0 + STRIP_COLUMNS), sweeps, relaxation, epsilon,
         )  # fmt: skip

@@ -61,6 +61,22 @@ def test_a_whole_model(models: Path) -> None:
     assert model(models, references=True).describe().modalities == ("text", "image")
 
 
+def test_the_least_is_left_free_beside_it(models: Path) -> None:
+    tiled, whole = (
+        model(models, tiling={"default": word}).describe().peak_transient_mib
+        for word in ("auto", "off")
+    )
+    assert 0 < tiled < whole
+
+
+def test_videos_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    files = {"diffusion_model": "d", "t5xxl": "t", "vae": "v"}
+    config = DiffusionConfig.model_validate({"models": {"m": {"family": "wan", "files": files}}})
+    described = PictureModel("m", config, tmp_path).describe()
+    assert "does not build yet" in described.problem
+    assert described.resident_mib == 1
+
+
 def test_weights_that_come_for_a_phase_are_in_its_peak(models: Path) -> None:
     there = model(models, CARD).describe()
     comes = model(models, CARD, placement={"offload_to_cpu": True}).describe()

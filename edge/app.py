@@ -61,6 +61,8 @@ from edge.entrance import Door, Entrance
 from edge.house import House
 from edge.house_views import HouseStatus
 from edge.measure import Measure
+from edge.pictures.fetch import Fetch, rules_of
+from edge.pictures.wiring import Pictures, open_pictures
 from edge.responses.endpoint import ResponsesEndpoint
 from edge.responses.in_flight import InFlight
 from edge.responses.routes import Responses, add_responses
@@ -132,7 +134,14 @@ async def open_app(
         tokens = partial(TokensEndpoint, entrance, catalog.listed, model_services, services)
         raw[tokenize.PATH] = tokens(tokenize.tokenize)
         raw[tokenize.BACK_PATH] = tokens(tokenize.detokenize)
-        yield Access(routes(raw, catalog, responses, house, admin), write_log=config.access_log)
+        fetch = Fetch(rules_of(config))
+        stack.push_async_callback(fetch.close)
+        pictures = await stack.enter_async_context(
+            open_pictures(config, scheduler, model_services, entrance, catalog, roster, fetch)
+        )
+        raw |= pictures.endpoints
+        app = routes(raw, catalog, responses, house, admin, pictures)
+        yield Access(app, write_log=config.access_log)
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:
@@ -168,6 +177,7 @@ def routes(
     responses: Responses,
     house: House,
     admin: AdminRoutes,
+    pictures: Pictures,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
@@ -180,6 +190,7 @@ def routes(
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
     add_responses(app, responses)
+    pictures.add_to(app)
     _add_models(app, catalog)
     _add_probes(app, catalog)
     _add_status(app, house)

@@ -12,6 +12,7 @@ from edge.catalog import Health, ModelList, ModelObject
 from edge.described_more import MORE, RUNS_PATH
 from edge.described_text import LEGACY_PATHS, TEXT
 from edge.documenting import REF
+from edge.pictures import described as pictures
 from edge.speech import ErrorEnvelope
 
 DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI or Anthropic.
@@ -52,7 +53,7 @@ _TYPES: tuple[type, ...] = (
     *(ModelList, ModelObject, ModelPage, ModelInfo, Health, Welcome),
     *(ErrorEnvelope, AnthropicError),
 )
-_RAW = {**TEXT, **MORE}
+_RAW = {**TEXT, **MORE, **pictures.PICTURES}
 
 
 def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
@@ -60,6 +61,8 @@ def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
     told = list(_TAGS)
     if RUNS_PATH in raw_paths:
         told.insert(1, _SIMULATED)
+    if pictures.GENERATIONS_PATH in raw_paths:
+        told.insert(1, pictures.TAG)
     if not LEGACY_PATHS.isdisjoint(raw_paths):
         told.append(_LEGACY)
     return [{"name": name, "description": description} for name, description in told]

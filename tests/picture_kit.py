@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from chassis.errors import not_implemented
 from chassis.server import Server
 from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
@@ -111,6 +112,9 @@ class Darkroom(diffusion_pb2_grpc.DiffusionServiceServicer):
         self.plans.append(request)
         return self.plan(request)
 
+    async def EncodeIdentity(self, _request: Any, _context: Any) -> pb.EncodeIdentityResponse:
+        raise not_implemented("Identity")
+
     async def ListLoras(self, request: Any, _context: Any) -> pb.ListLorasResponse:
         lora = pb.ListLorasResponse.LoraInfo(
             lora_id="ink", filename="a.safetensors", size_bytes=9, changed_unix_ms=5000, base="sdxl"
@@ -149,5 +153,6 @@ def darkroom(house: House) -> Darkroom:
 @asynccontextmanager
 async def opened_with_pictures(folder: Path, **changes: Any) -> AsyncIterator[House]:
     """A house that paints."""
-    async with opened(folder, ("llm", "diffusion"), PicturePeers, **changes) as house:
+    services, kind = ("llm", "diffusion"), PicturePeers
+    async with opened(folder, services, kind, **changes) as house:  # type: ignore[type-abstract]
         yield house

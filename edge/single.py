@@ -87,7 +87,7 @@ class SingleEndpoint:
         except Fault as fault:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(wanted.model) from None
-            raise _renamed(fault, wanted.names) from None
+            raise renamed(fault, wanted.names) from None
         return await _aside(answer.ByteSize(), lambda: wanted.body(answer, served))
 
 
@@ -106,7 +106,7 @@ def _word(kind: "models_pb2.ModelKind.ValueType") -> str:
     return models_pb2.ModelKind.Name(kind).removeprefix("MODEL_KIND_").lower()
 
 
-def _renamed(fault: Fault, names: Mapping[str, str]) -> Fault:
+def renamed(fault: Fault, names: Mapping[str, str]) -> Fault:
     param = fault.metadata.get(PARAM, "")
     if param not in names:
         return fault

@@ -14,9 +14,9 @@ from chassis.place import Ask
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.models.v1 import models_pb2
 from edge.answering import in_passing
+from edge.choice import Choice
 from edge.cutouts.answer import Served, Written, written
-from edge.cutouts.choice import Choice
-from edge.cutouts.request import Removal, filled, image_param, understand
+from edge.cutouts.request import Removal, filled, understand
 from edge.cutouts.sources import Source
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
@@ -26,7 +26,6 @@ from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
 from edge.roster import Roster
 from edge.single import check_kind, renamed
-from edge.speech import PARAM
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryCall
@@ -90,5 +89,4 @@ def _for_caller(fault: Fault, removal: Removal, model: str) -> Fault:
     """The fault in the words of the request."""
     if fault.reason is Reason.MODEL_NOT_FOUND:
         return model_not_found(model)
-    param = fault.metadata.get(PARAM, "")
-    return renamed(fault, {param: image_param(removal, param)})
+    return renamed(fault, removal.client_name)

@@ -20,6 +20,7 @@ FORMATS: dict[str | None, Any] = {
     "png": pb.IMAGE_FORMAT_PNG,
     "jpeg": pb.IMAGE_FORMAT_JPEG,
 }
+_NAMES = {"output": "output_format", "output.format": "output_format", "output.quality": "quality"}
 _EDGES: dict[str | None, Any] = {
     None: pb.EDGE_COLOR_UNSPECIFIED,
     "estimated": pb.EDGE_COLOR_ESTIMATED,
@@ -38,6 +39,14 @@ class Removal:
     request: pb.RemoveBackgroundRequest
     """All but the pictures."""
     as_json: bool
+
+    def client_name(self, param: str) -> str:
+        """What the client calls the field that the matting service calls `param`."""
+        if param.startswith("backdrop"):
+            return self.backdrop.param if isinstance(self.backdrop, Source) else "background"
+        if param == "image":
+            return self.image.param
+        return _NAMES.get(param, param)
 
 
 def understand(form: Form) -> Removal:
@@ -59,13 +68,6 @@ def understand(form: Form) -> Removal:
         request=_request(body, backdrop, output_of(body, has_alpha=has_alpha)),
         as_json=_as_json(body),
     )
-
-
-def image_param(removal: Removal, param: str) -> str:
-    """What the client calls the field that the engine calls `param`."""
-    if param.startswith("backdrop"):
-        return removal.backdrop.param if isinstance(removal.backdrop, Source) else "background"
-    return removal.image.param if param.startswith("image") else param
 
 
 def filled(

@@ -1,6 +1,7 @@
 """Which jobs a query asks for. Pure."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.datastructures import QueryParams
 
@@ -32,7 +33,7 @@ def _limit(given: str | None) -> int:
     return int(given)
 
 
-def _numbers(query: QueryParams, name: str, words: Mapping[int, str]) -> list[int]:
+def _numbers(query: QueryParams, name: str, words: Mapping[int, str]) -> list[Any]:
     """The values of a filter, which may be given several times, or with commas."""
     numbers = {word: number for number, word in words.items()}
     given = [word for text in query.getlist(name) for word in text.split(",") if word]

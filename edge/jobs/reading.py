@@ -135,4 +135,3 @@ def _cut_out(asked: views.JobRequest, cutout: pb.CutoutOptions) -> views.JobRequ
 
 def _seconds(unix_ms: int) -> int | None:
     return unix_ms // 1000 if unix_ms else None
-

@@ -131,11 +131,12 @@ class _Bytes(Response):
         try:
             with self._results.door.enter():
                 await while_connected(receive, self._stream(send))
-        except (Fault, TimeoutError) as error:
+        except TimeoutError:
+            errors.failure.set(Reason.SLOW_READER)
+        except Fault as fault:
             if not self._began:
                 raise
-            slow = isinstance(error, TimeoutError)
-            errors.failure.set(Reason.SLOW_READER if slow else error.reason)
+            errors.failure.set(fault.reason)
 
     async def _stream(self, send: Send) -> None:
         pieces = self._results.calls.read(self._job_id, self._result_id, self._span)

@@ -47,6 +47,7 @@ from edge.anthropic.words import ANTHROPIC
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.config import EdgeConfig
+from edge.cutouts import wiring as cutouts
 from edge.described_more import RUNS_PATH
 from edge.described_text import (
     CHAT_PATH,
@@ -60,6 +61,7 @@ from edge.documenting import PAGED, SPOKEN, answers
 from edge.entrance import Door, Entrance
 from edge.house import House
 from edge.house_views import HouseStatus
+from edge.jobs.wiring import Jobs, open_jobs
 from edge.measure import Measure
 from edge.pictures.fetch import Fetch, rules_of
 from edge.pictures.wiring import Pictures, open_pictures
@@ -84,10 +86,12 @@ async def open_app(
     scheduler_address: str,
     model_services: Mapping[str, str],
     broker_address: str,
+    jobs_address: str = "",
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
-    `model_services`: the gRPC targets of those there are, by name.
+    `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
+    service, empty where there is none.
     """
     async with AsyncExitStack() as stack:
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
@@ -137,10 +141,22 @@ async def open_app(
         fetch = Fetch(rules_of(config))
         stack.push_async_callback(fetch.close)
         pictures = await stack.enter_async_context(
-            open_pictures(config, scheduler, model_services, entrance, catalog, roster, fetch)
+            open_pictures(
+                config, scheduler, waits, model_services, entrance, catalog, roster, fetch
+            )
         )
         raw |= pictures.endpoints
-        app = routes(raw, catalog, responses, house, admin, pictures)
+        if cutouts.SERVICE in model_services:
+            raw |= await stack.enter_async_context(
+                cutouts.endpoints(config, scheduler, waits, entrance, roster, catalog, fetch)
+            )
+        jobs = None
+        if jobs_address:
+            jobs = await stack.enter_async_context(
+                open_jobs(jobs_address, config, entrance, catalog, fetch, answering.patience)
+            )
+            raw |= jobs.endpoints
+        app = routes(raw, catalog, responses, house, admin, pictures, jobs)
         yield Access(app, write_log=config.access_log)
 
 
@@ -178,6 +194,7 @@ def routes(
     house: House,
     admin: AdminRoutes,
     pictures: Pictures,
+    jobs: Jobs | None,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
@@ -195,6 +212,8 @@ def routes(
     _add_probes(app, catalog)
     _add_status(app, house)
     admin.add_to(app)
+    if jobs is not None:
+        jobs.routes.add_to(app)
     _add_welcome(app)
     add_docs(app)
     app.add_exception_handler(Fault, errors.on_fault)

@@ -70,6 +70,8 @@ class EdgeConfig(Section):
     """Makes and edits the pictures of requests that name no model; none: the only one there is."""
     default_background_model: _Name | None = None
     """Makes backdrops for requests that name no model; none: as `default_image_model`."""
+    default_matte_model: _Name | None = None
+    """Cuts out for requests that name no matting network; none: the only one there is."""
     fetch_max_mib: int = Field(80, ge=1, le=80)
     """Largest picture that is fetched from a URL."""
     fetch_within_s: _Seconds = 10.0

@@ -47,6 +47,7 @@ class Pictures:
 async def open_pictures(
     config: EdgeConfig,
     scheduler: "scheduler_pb2_grpc.SchedulerServiceAsyncStub",
+    waits: Waits,
     model_services: Mapping[str, str],
     entrance: Entrance,
     catalog: Catalog,
@@ -59,11 +60,10 @@ async def open_pictures(
         return
     engines = Channels(config.max_idle_engines, diffusion_pb2_grpc.DiffusionServiceStub)
     service = DiffusionService({SERVICE: model_services[SERVICE]})
-    waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
     admission = Admission(scheduler, engines, waits)
-    usual = config.default_image_model or ""
+    usual = config.default_image_model
 
-    def endpoint(model: str, parse: Parse) -> ASGIApp:
+    def endpoint(model: str | None, parse: Parse) -> ASGIApp:
         return PaintEndpoint(
             painter=Painter(admission, PaintingModels(catalog, roster, model), service),
             entrance=entrance,

@@ -1,0 +1,77 @@
+"""The routes of jobs, wired to the job service."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp
+
+from chassis.channel import open_channel
+from cohabit.jobs.v1 import jobs_pb2_grpc
+from cohabit.models.v1 import models_pb2
+from edge.body import MIB
+from edge.catalog import Catalog
+from edge.choice import Choice
+from edge.config import EdgeConfig
+from edge.cutouts.wiring import matte_choice
+from edge.entrance import Entrance
+from edge.jobs import submission
+from edge.jobs.calls import JobCalls
+from edge.jobs.described import FOREGROUNDS_PATH, IMAGES_PATH, REMOVALS_PATH
+from edge.jobs.endpoint import Deal, SubmitEndpoint
+from edge.jobs.events import Events
+from edge.jobs.results import Results
+from edge.jobs.routes import JobRoutes
+from edge.pictures.fetch import Fetch
+from edge.sse import Patience
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What there is in a house with a job service."""
+
+    endpoints: Mapping[str, ASGIApp]
+    """Those that hand jobs in, by path."""
+    routes: JobRoutes
+    """Those that look at jobs."""
+
+
+@asynccontextmanager
+async def open_jobs(
+    address: str,
+    config: EdgeConfig,
+    entrance: Entrance,
+    catalog: Catalog,
+    fetch: Fetch,
+    patience: Patience,
+) -> AsyncIterator[Jobs]:
+    """Connected until the block ends."""
+    async with open_channel(address) as channel:
+        stub = jobs_pb2_grpc.JobServiceStub(channel)
+        calls = JobCalls(stub, config.resume_s, config.max_request_s)
+        routes = JobRoutes(
+            calls,
+            Events(calls, entrance.door, patience),
+            Results(calls, entrance.door, config.write_stall_s),
+        )
+        yield Jobs(_endpoints(calls, config, entrance, catalog, fetch), routes)
+
+
+def _endpoints(
+    calls: JobCalls, config: EdgeConfig, entrance: Entrance, catalog: Catalog, fetch: Fetch
+) -> dict[str, ASGIApp]:
+    kind, image = models_pb2.MODEL_KIND_DIFFUSION, config.default_image_model
+    deal = Deal(
+        calls=calls,
+        entrance=entrance,
+        fetch=fetch,
+        makers=Choice(kind, image, catalog.listed),
+        backdrops=Choice(kind, config.default_background_model or image, catalog.listed),
+        mattes=matte_choice(config, catalog),
+        max_body_bytes=config.max_picture_body_mib * MIB,
+    )
+    return {
+        IMAGES_PATH: SubmitEndpoint(deal, submission.image_generation),
+        FOREGROUNDS_PATH: SubmitEndpoint(deal, submission.foreground_generation),
+        REMOVALS_PATH: SubmitEndpoint(deal, submission.background_removal),
+    }

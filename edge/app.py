@@ -47,7 +47,7 @@ from edge.anthropic.words import ANTHROPIC
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.config import EdgeConfig
-from edge.cutouts import wiring as cutouts
+from edge.cutouts.wiring import open_cutouts
 from edge.described_more import RUNS_PATH
 from edge.described_text import (
     CHAT_PATH,
@@ -141,21 +141,15 @@ async def open_app(
         fetch = Fetch(rules_of(config))
         stack.push_async_callback(fetch.close)
         pictures = await stack.enter_async_context(
-            open_pictures(
-                config, scheduler, waits, model_services, entrance, catalog, roster, fetch
-            )
+            open_pictures(config, scheduler, model_services, entrance, catalog, roster, fetch)
         )
-        raw |= pictures.endpoints
-        if cutouts.SERVICE in model_services:
-            raw |= await stack.enter_async_context(
-                cutouts.endpoints(config, scheduler, waits, entrance, roster, catalog, fetch)
-            )
-        jobs = None
-        if jobs_address:
-            jobs = await stack.enter_async_context(
-                open_jobs(jobs_address, config, entrance, catalog, fetch, answering.patience)
-            )
-            raw |= jobs.endpoints
+        cutouts = await stack.enter_async_context(
+            open_cutouts(config, scheduler, model_services, entrance, catalog, roster, fetch)
+        )
+        jobs = await stack.enter_async_context(
+            open_jobs(config, jobs_address, entrance, catalog, fetch)
+        )
+        raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
         app = routes(raw, catalog, responses, house, admin, pictures, jobs)
         yield Access(app, write_log=config.access_log)
 
@@ -194,7 +188,7 @@ def routes(
     house: House,
     admin: AdminRoutes,
     pictures: Pictures,
-    jobs: Jobs | None,
+    jobs: Jobs,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
@@ -208,12 +202,11 @@ def routes(
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
     add_responses(app, responses)
     pictures.add_to(app)
+    jobs.add_to(app)
     _add_models(app, catalog)
     _add_probes(app, catalog)
     _add_status(app, house)
     admin.add_to(app)
-    if jobs is not None:
-        jobs.routes.add_to(app)
     _add_welcome(app)
     add_docs(app)
     app.add_exception_handler(Fault, errors.on_fault)

@@ -4,12 +4,10 @@ What each route takes and answers is said where the route is (FastAPI's own), in
 and in `described_more` (those that FastAPI does not know); `openapi` puts it all together.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
-
-import msgspec
 
 from edge import fairness, tier
 from edge.anthropic.models import MOST_LIMIT, USUAL_LIMIT
@@ -68,16 +66,6 @@ def takes(kind: type, *, required: bool = True) -> Operation:
     """What a route reads that FastAPI does not read for it."""
     content = {"application/json": {"schema": ref(kind)}}
     return {"requestBody": {"required": required, "content": content}}
-
-
-def form_or_json(kind: type, files: Sequence[str]) -> Operation:
-    """What a route reads that takes a form, too, in which each of `files` may be a file."""
-    _, schemas = msgspec.json.schema_components((kind,), ref_template=REF)
-    fields: dict[str, Any] = schemas[kind.__name__]["properties"]
-    file = {"type": "string", "format": "binary"}
-    form = {"type": "object", "properties": fields | dict.fromkeys(files, file)}
-    content = takes(kind)["requestBody"]["content"] | {"multipart/form-data": {"schema": form}}
-    return {"requestBody": {"required": True, "content": content}}
 
 
 def said(kind: Kinds, description: str, *, streamed: Kinds | None = None) -> dict[str, Any]:

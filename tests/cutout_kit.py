@@ -1,8 +1,6 @@
 """An edge with scripted matting engines and a scripted job service: what their tests share."""
 
 import asyncio
-import struct
-import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -25,20 +23,12 @@ QUEUED, RUNNING = jobs_pb2.JOB_STATE_QUEUED, jobs_pb2.JOB_STATE_RUNNING
 SUCCEEDED = jobs_pb2.JOB_STATE_SUCCEEDED
 
 
-def png(width: int = 2, height: int = 2) -> bytes:
-    """A picture of one colour, small and whole."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    rows = zlib.compress(b"".join(b"\0" + b"\xc0\x40\x20" * width for _ in range(height)))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+def network(key: str, **fields: Any) -> models_pb2.Model:
+    return models_pb2.Model(key=key, service="matte", kind=models_pb2.MODEL_KIND_MATTE, **fields)
 
 
-PNG = png()
+def painter(key: str) -> models_pb2.Model:
+    return models_pb2.Model(key=key, service="diffusion", kind=models_pb2.MODEL_KIND_DIFFUSION)
 
 
 def media(data: bytes, mime_type: str = "image/webp") -> common_pb2.Media:
@@ -73,8 +63,8 @@ class PicturePeers(Peers, matte_pb2_grpc.MatteServiceServicer, jobs_pb2_grpc.Job
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.models += [
-            models_pb2.Model(key=NETWORK, kind=models_pb2.MODEL_KIND_MATTE),
-            models_pb2.Model(key=PAINTER, kind=models_pb2.MODEL_KIND_DIFFUSION),
+            network(NETWORK),
+            painter(PAINTER),
         ]
         self.removals: list[matte_pb2.RemoveBackgroundRequest] = []
         self.submits: list[jobs_pb2.SubmitJobRequest] = []

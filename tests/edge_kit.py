@@ -218,7 +218,7 @@ def edge_config(**changes: Any) -> EdgeConfig:
 async def opened(
     folder: Path,
     services: Sequence[str] = ("llm",),
-    kind: type[Peers] = Peers,
+    kind: Callable[[Path], Peers] = Peers,
     jobs: bool = False,
     **changes: Any,
 ) -> AsyncIterator[House]:

@@ -153,6 +153,5 @@ def darkroom(house: House) -> Darkroom:
 @asynccontextmanager
 async def opened_with_pictures(folder: Path, **changes: Any) -> AsyncIterator[House]:
     """A house that paints."""
-    services, kind = ("llm", "diffusion"), PicturePeers
-    async with opened(folder, services, kind, **changes) as house:  # type: ignore[type-abstract]
+    async with opened(folder, ("llm", "diffusion"), PicturePeers, **changes) as house:
         yield house

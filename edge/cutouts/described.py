@@ -6,8 +6,10 @@ from types import MappingProxyType
 from edge.cutouts.body import RemovalAnswer, RemovalBody
 from edge.cutouts.endpoint import PATH
 from edge.cutouts.request import FILES
-from edge.documenting import Described, Operation, form_or_json, posted, said
+from edge.documenting import Described, Operation, posted, said
+from edge.pictures.described import as_form
 
+TAG = ("cutouts", "Subjects cut out of pictures.")
 _PICTURES = ("image/webp", "image/png", "image/jpeg")
 
 
@@ -16,8 +18,8 @@ def _removal() -> Operation:
     file = {"schema": {"type": "string", "format": "binary"}}
     done["content"] |= dict.fromkeys(_PICTURES, file)
     summary = "Cut the subject out of a picture"
-    told = posted("remove_background", summary, "cutouts", RemovalBody, done)
-    return told | form_or_json(RemovalBody, FILES)
+    told = posted("remove_background", summary, TAG[0], RemovalBody, done)
+    return as_form(told, FILES, ())
 
 
 CUTOUTS: Mapping[str, Described] = MappingProxyType(

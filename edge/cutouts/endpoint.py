@@ -12,7 +12,6 @@ from chassis.admission import Admission, Turn
 from chassis.errors import Fault, Reason
 from chassis.place import Ask
 from cohabit.matte.v1 import matte_pb2 as pb
-from cohabit.models.v1 import models_pb2
 from edge.answering import in_passing
 from edge.choice import Choice
 from edge.cutouts.answer import Served, Written, written
@@ -25,7 +24,7 @@ from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
 from edge.roster import Roster
-from edge.single import check_kind, renamed
+from edge.single import renamed
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryCall
@@ -58,7 +57,7 @@ class RemovalEndpoint:
 
     async def _answer(self, removal: Removal, guest: Guest) -> Written:
         model = await self.choice.of(removal.model)
-        check_kind(models_pb2.MODEL_KIND_MATTE, await self.roster.behind(model))
+        self.choice.check(await self.roster.behind(model))
         asked = await self._with_pictures(removal, guest)
         served = Served(model, int(time.time()), 0)
 

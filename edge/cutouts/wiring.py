@@ -1,6 +1,6 @@
 """The route that cuts out at once, wired to the engines of the matting service."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -23,26 +23,32 @@ from edge.roster import Roster
 if TYPE_CHECKING:
     from cohabit.scheduler.v1 import scheduler_pb2_grpc
 
+
 SERVICE = "matte"
 
 
 def matte_choice(config: EdgeConfig, catalog: Catalog) -> Choice:
     """Of matting networks."""
-    return Choice(models_pb2.MODEL_KIND_MATTE, config.default_matte_model, catalog.listed)
+    kind = models_pb2.MODEL_KIND_MATTE
+    return Choice(kind, SERVICE, config.default_matte_model, catalog.listed)
 
 
 @asynccontextmanager
-async def endpoints(
+async def open_cutouts(
     config: EdgeConfig,
     scheduler: "scheduler_pb2_grpc.SchedulerServiceAsyncStub",
-    waits: Waits,
+    model_services: Mapping[str, str],
     entrance: Entrance,
-    roster: Roster,
     catalog: Catalog,
+    roster: Roster,
     fetch: Fetch,
 ) -> AsyncIterator[dict[str, ASGIApp]]:
-    """By path; connected until the block ends."""
+    """By path; connected until the block ends. None without a service for matting networks."""
+    if SERVICE not in model_services:
+        yield {}
+        return
     engines = Channels(config.max_idle_engines, matte_pb2_grpc.MatteServiceStub)
+    waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
     endpoint = RemovalEndpoint(
         admission=Admission(scheduler, engines, waits),
         entrance=entrance,

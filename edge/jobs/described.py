@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from edge.documenting import Described, Operation, form_or_json, header, posted, said
+from edge.documenting import Described, Operation, header, posted, said
 from edge.jobs.body import (
     KEY_PATTERN,
     KEY_RULE,
@@ -15,11 +15,13 @@ from edge.jobs.body import (
 )
 from edge.jobs.endpoint import KEY_HEADER
 from edge.jobs.views import JobPage, JobView
+from edge.pictures.described import as_form
 from edge.speech import ErrorEnvelope
 
 IMAGES_PATH = "/v1/images/generations/jobs"
 FOREGROUNDS_PATH = "/v1/images/foreground-generations/jobs"
 REMOVALS_PATH = "/v1/images/background-removals/jobs"
+TAG = ("jobs", "Work that outlives the request for it, and every restart.")
 
 _KEY = header(
     KEY_HEADER,
@@ -29,7 +31,7 @@ _KEY = header(
 
 
 def _submitted(name: str, summary: str, body: type, *files: str) -> Operation:
-    told = posted(name, summary, "jobs", body, said(JobView, "The job, accepted."))
+    told = posted(name, summary, TAG[0], body, said(JobView, "The job, accepted."))
     told["responses"] = {
         "202": told["responses"].pop("200"),
         **told["responses"],
@@ -37,7 +39,7 @@ def _submitted(name: str, summary: str, body: type, *files: str) -> Operation:
         "507": said(ErrorEnvelope, "There is no room for more inputs and results."),
     }
     told["parameters"].append(_KEY)
-    return told | form_or_json(body, files)
+    return as_form(told, files, ())
 
 
 def _of(body: type, name: str, summary: str, *files: str) -> Described:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_RANGE = re.compile(r"bytes=(?P<first>\d{0,19})-(?P<last>\d{0,19})", re.ASCII)
+_RANGE = re.compile(r"bytes=(?P<first>\d{0,19})-(?P<last>\d{0,19})", re.ASCII | re.IGNORECASE)
 _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 

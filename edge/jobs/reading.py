@@ -129,7 +129,7 @@ def _cut_out(asked: views.JobRequest, cutout: pb.CutoutOptions) -> views.JobRequ
     backdrop = cutout.WhichOneof("backdrop") or ""
     asked.background = cutout.color if backdrop == "color" else backdrop
     asked.background_prompt = cutout.generated.picture.prompt
-    asked.background_strength = cutout.generated.background_strength
+    asked.background_strength = cutout.generated.background_strength or None
     return asked
 
 

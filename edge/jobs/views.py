@@ -81,7 +81,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True):
     background: str = ""
     """A colour, `estimated`, `image` or `generated`."""
     background_prompt: str = ""
-    background_strength: float = 0.0
+    background_strength: float | None = None
 
 
 class JobView(msgspec.Struct):

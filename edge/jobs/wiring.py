@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from chassis.channel import open_channel
@@ -23,29 +24,33 @@ from edge.jobs.events import Events
 from edge.jobs.results import Results
 from edge.jobs.routes import JobRoutes
 from edge.pictures.fetch import Fetch
+from edge.pictures.service import SERVICE
 from edge.sse import Patience
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """What there is in a house with a job service."""
+    """What there is of them; nothing where the house has no job service."""
 
-    endpoints: Mapping[str, ASGIApp]
+    endpoints: Mapping[str, ASGIApp] = field(default_factory=dict)
     """Those that hand jobs in, by path."""
-    routes: JobRoutes
-    """Those that look at jobs."""
+    routes: JobRoutes | None = None
+
+    def add_to(self, app: FastAPI) -> None:
+        """The routes that look at jobs."""
+        if self.routes is not None:
+            self.routes.add_to(app)
 
 
 @asynccontextmanager
 async def open_jobs(
-    address: str,
-    config: EdgeConfig,
-    entrance: Entrance,
-    catalog: Catalog,
-    fetch: Fetch,
-    patience: Patience,
+    config: EdgeConfig, address: str, entrance: Entrance, catalog: Catalog, fetch: Fetch
 ) -> AsyncIterator[Jobs]:
-    """Connected until the block ends."""
+    """The routes, connected until the block ends; none without an address of the job service."""
+    if not address:
+        yield Jobs()
+        return
+    patience = Patience(config.keepalive_s, config.write_stall_s)
     async with open_channel(address) as channel:
         stub = jobs_pb2_grpc.JobServiceStub(channel)
         calls = JobCalls(stub, config.resume_s, config.max_request_s)
@@ -54,19 +59,20 @@ async def open_jobs(
             Events(calls, entrance.door, patience),
             Results(calls, entrance.door, config.write_stall_s),
         )
-        yield Jobs(_endpoints(calls, config, entrance, catalog, fetch), routes)
+        yield Jobs(_endpoints(config, calls, entrance, catalog, fetch), routes)
 
 
 def _endpoints(
-    calls: JobCalls, config: EdgeConfig, entrance: Entrance, catalog: Catalog, fetch: Fetch
+    config: EdgeConfig, calls: JobCalls, entrance: Entrance, catalog: Catalog, fetch: Fetch
 ) -> dict[str, ASGIApp]:
-    kind, image = models_pb2.MODEL_KIND_DIFFUSION, config.default_image_model
+    image = config.default_image_model
+    kind, listing = models_pb2.MODEL_KIND_DIFFUSION, catalog.listed
     deal = Deal(
         calls=calls,
         entrance=entrance,
         fetch=fetch,
-        makers=Choice(kind, image, catalog.listed),
-        backdrops=Choice(kind, config.default_background_model or image, catalog.listed),
+        makers=Choice(kind, SERVICE, image, listing),
+        backdrops=Choice(kind, SERVICE, config.default_background_model or image, listing),
         mattes=matte_choice(config, catalog),
         max_body_bytes=config.max_picture_body_mib * MIB,
     )

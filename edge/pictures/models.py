@@ -5,12 +5,9 @@ from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
-from edge.catalog import Catalog
 from edge.choice import Choice
-from edge.pictures.service import SERVICE
 from edge.roster import Roster
 
-_KIND = models_pb2.MODEL_KIND_DIFFUSION
 _LOOKS = "image"
 """Among a model's input modalities: it edits by looking at pictures."""
 
@@ -19,29 +16,17 @@ _LOOKS = "image"
 class PaintingModels:
     """The models of a route."""
 
-    catalog: Catalog
+    choice: Choice
     roster: Roster
-    default: str | None = None
-    """For requests that name none; None: the only one there is."""
 
     async def named(self, wish: str) -> str:
         """The name of the model to ask. Raises Fault."""
-        return await Choice(_KIND, self.default, self._listed).of(wish)
-
-    async def _listed(self) -> list[models_pb2.Model]:
-        return [model for model in await self.catalog.listed() if _paints(model)]
+        return await self.choice.of(wish)
 
     async def behind(self, name: str) -> tuple[models_pb2.Model, ...]:
         """The models that may serve it; none when it is not known. Raises Fault for others."""
         behind = await self.roster.behind(name)
-        for model in behind:
-            if not _paints(model):
-                raise Fault(
-                    Reason.MODALITY_UNSUPPORTED,
-                    f"The model `{model.key}` {_what(model)}; pictures are painted by models of "
-                    "kind diffusion, which GET /v1/models lists with the others.",
-                    metadata={"param": "model"},
-                )
+        self.choice.check(behind)
         return behind
 
 
@@ -59,14 +44,3 @@ def check_looks(behind: Sequence[models_pb2.Model], param: str) -> None:
             "paint over it within a mask.",
             metadata={"param": param},
         )
-
-
-def _paints(model: models_pb2.Model) -> bool:
-    return model.kind == _KIND and model.service == SERVICE
-
-
-def _what(model: models_pb2.Model) -> str:
-    if model.kind == _KIND:
-        return f"is hosted by the service {model.service}, which only pretends"
-    kind = models_pb2.ModelKind.Name(model.kind).removeprefix("MODEL_KIND_").lower()
-    return f"is of kind {kind}"

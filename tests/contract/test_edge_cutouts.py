@@ -19,14 +19,15 @@ from tests.cutout_kit import (
     MATTE,
     NETWORK,
     PAINTER,
-    PNG,
     WEBP,
     PicturePeers,
     media,
+    network,
     peers_of,
     pictures,
 )
 from tests.edge_kit import DEADLINE_S, House, opened
+from tests.picture_kit import PNG
 
 PATH = "/v1/images/background-removals"
 B64 = base64.b64encode(PNG).decode()
@@ -202,9 +203,7 @@ async def test_curl_sends_a_form_and_writes_the_answer(house: House, tmp_path: P
 
 
 async def test_a_network_of_several_must_be_named(house: House) -> None:
-    peers_of(house).models.append(
-        models_pb2.Model(key="birefnet", kind=models_pb2.MODEL_KIND_MATTE)
-    )
+    peers_of(house).models.append(network("birefnet"))
     error = await refused(house, 400)
     assert error["param"] == "model"
     assert "birefnet, u2netp" in error["message"]
@@ -216,8 +215,7 @@ async def test_twins_go_by_their_family(house: House) -> None:
     for model in peers_of(house).models:
         if model.kind == models_pb2.MODEL_KIND_MATTE:
             model.family = "cut"
-    twin = models_pb2.Model(key="big", family="cut", kind=models_pb2.MODEL_KIND_MATTE)
-    peers_of(house).models.append(twin)
+    peers_of(house).models.append(network("big", family="cut"))
     await cut(house)
     assert peers_of(house).admits[-1].model == "cut"
 
@@ -235,9 +233,16 @@ async def test_no_network_is_404(house: House) -> None:
 
 
 async def test_a_model_of_another_kind_is_refused_before_it_wakes(house: House) -> None:
-    error = await refused(house, 400, model=PAINTER)
-    assert (error["param"], "kind diffusion" in error["message"]) == ("model", True)
+    pretended = network("pretended")
+    pretended.service = "simulated"
+    peers_of(house).models.append(pretended)
+    for name, why in ((PAINTER, "kind diffusion"), ("pretended", "service simulated")):
+        error = await refused(house, 400, model=name)
+        assert (error["param"], error["code"]) == ("model", "modality_unsupported")
+        assert why in error["message"]
     assert peers_of(house).admits == []
+    await cut(house)
+    assert peers_of(house).admits[0].model == NETWORK
 
 
 async def test_a_house_without_matting_has_no_such_route(tmp_path: Path) -> None:
@@ -373,8 +378,7 @@ async def test_the_route_is_described(house: House) -> None:
     operation = document["paths"][PATH]["post"]
     taken = operation["requestBody"]["content"]
     assert set(taken) == {"application/json", "multipart/form-data"}
-    form = taken["multipart/form-data"]["schema"]["properties"]
-    assert form["image"] == {"type": "string", "format": "binary"}
+    assert "image" in taken["multipart/form-data"]["schema"]["properties"]
     assert set(operation["responses"]["200"]["content"]) >= {"application/json", "image/webp"}
     assert "cutouts" in {tag["name"] for tag in document["tags"]}
     body = document["components"]["schemas"]["RemovalBody"]["properties"]

@@ -12,23 +12,24 @@ import pytest
 from chassis.errors import Fault, Reason
 from cohabit.common.v1 import common_pb2
 from cohabit.jobs.v1 import jobs_pb2 as pb
-from cohabit.models.v1 import models_pb2
 from tests.cutout_kit import (
     BEHIND,
     NETWORK,
     PAINTER,
-    PNG,
     RUNNING,
     SUCCEEDED,
     WEBP,
     PicturePeers,
     job,
     media,
+    network,
+    painter,
     peers_of,
     pictures,
     result,
 )
 from tests.edge_kit import House, opened
+from tests.picture_kit import PNG
 
 IMAGES = "/v1/images/generations/jobs"
 FOREGROUNDS = "/v1/images/foreground-generations/jobs"
@@ -203,8 +204,8 @@ async def test_configured_models_go_first(tmp_path: Path) -> None:
 
 async def test_models_of_several_must_be_named(house: House) -> None:
     peers_of(house).models += [
-        models_pb2.Model(key="flux", kind=models_pb2.MODEL_KIND_DIFFUSION),
-        models_pb2.Model(key="birefnet", kind=models_pb2.MODEL_KIND_MATTE),
+        painter("flux"),
+        network("birefnet"),
     ]
     named: dict[str, str] = {}
     for param, model in (

@@ -103,19 +103,19 @@ class JobCalls:
     ) -> AsyncGenerator[A, None]:
         """What the stream says until it is over, in as many calls as that takes."""
         loop = asyncio.get_running_loop()
-        heard, failures, give_up_at = False, 0, 0.0
+        failures, give_up_at = 0, 0.0
         while not over():
             call = begin()
             try:
                 while not over():
                     message = await _next(call)
-                    heard, failures = True, 0
+                    failures = 0
                     yield message
             except _GoneError as gone:
                 failures += 1
                 give_up_at = give_up_at if failures > 1 else loop.time() + self.resume_s
                 delay_s = RECONNECT.delay_s(failures)
-                if not heard or loop.time() + delay_s >= give_up_at:
+                if loop.time() + delay_s >= give_up_at:
                     raise gone.fault from None
                 await asyncio.sleep(delay_s)
             finally:

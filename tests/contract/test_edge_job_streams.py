@@ -318,8 +318,15 @@ async def test_a_failure_after_it_cuts_the_connection(house: House) -> None:
     peers_of(house).read = fails
     with pytest.raises(httpx.RemoteProtocolError):
         await read(house)
-    # And the house goes on.
-    assert (await house.http.get("/v1/jobs/j1")).status_code == 200
+    await ended_with(house, "result_expired")
+
+
+async def ended_with(house: House, outcome: str) -> None:
+    """Returns once the metrics have it that an answer was cut short for that reason."""
+    labels = f'outcome="{outcome}",route="/v1/jobs/{{job_id}}/results/{{result_id}}",status="499"'
+    async with asyncio.timeout(DEADLINE_S):
+        while labels not in (await house.http.get("/metrics")).text:
+            pass  # told when the request is over, which is a turn of the loop away
 
 
 async def test_a_client_that_leaves_ends_the_read(house: House) -> None:
@@ -352,4 +359,5 @@ async def test_a_client_that_takes_nothing_is_left(tmp_path: Path) -> None:
         _, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.write(f"GET {RESULT} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await peers.seen("read over")
+        await ended_with(house, "slow_reader")
         writer.transport.abort()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from chassis.errors import not_implemented
 from chassis.server import Server
 from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
@@ -110,6 +111,9 @@ class Darkroom(diffusion_pb2_grpc.DiffusionServiceServicer):
     async def PlanGeneration(self, request: Any, _context: Any) -> pb.PlanGenerationResponse:
         self.plans.append(request)
         return self.plan(request)
+
+    async def EncodeIdentity(self, _request: Any, _context: Any) -> pb.EncodeIdentityResponse:
+        raise not_implemented("Identity")
 
     async def ListLoras(self, request: Any, _context: Any) -> pb.ListLorasResponse:
         lora = pb.ListLorasResponse.LoraInfo(

@@ -18,8 +18,8 @@ STYLE_PATH = "/v1/images/backgrounds/style"
 TAG = ("pictures", "Pictures from prompts, from pictures, and within masks.")
 _WHOLE = "The pictures; with `stream: true`, server-sent events."
 _FORM = (
-    "The fields of the JSON body as text, `loras` as JSON, and pictures as files; more than one "
-    "under a name that ends in `[]`."
+    "The fields of the JSON body as text (lists of objects as JSON), and pictures as files; more "
+    "than one under a name that ends in `[]`."
 )
 _FILE = {"type": "string", "format": "binary"}
 

@@ -17,7 +17,7 @@ from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
 from edge import errors
 from edge.entrance import Guest
-from edge.pictures.models import PaintingModels, edits
+from edge.pictures.models import PaintingModels, check_looks, edits
 from edge.pictures.painted import Painted
 from edge.pictures.painting import Painting
 from edge.pictures.request import in_words_of
@@ -69,6 +69,8 @@ class Painter:
         name = await self.models.named(work.painting.model)
         behind = await self.models.behind(name)
         painting = work.painting = work.painting.for_model(edits=edits(behind))
+        if looked_at := painting.looks_at():
+            check_looks(behind, looked_at)
         try:
             await _bring(painting, source)
             painting = work.painting = painting.brought()

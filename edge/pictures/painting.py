@@ -49,6 +49,10 @@ class Painting:
         looked_at = tuple(replace(one, role="reference_images") for one in self.given)
         return replace(self, given=looked_at)
 
+    def looks_at(self) -> str:
+        """The field of the first picture that is only looked at; empty: there is none."""
+        return next((one.param for one in self.given if one.role == "reference_images"), "")
+
     def brought(self) -> "Painting":
         """With its pictures in `generate`, where they need no second place in memory."""
         return replace(self, given=tuple(replace(one, value="") for one in self.given))

@@ -5,6 +5,7 @@ read as JSON. What the fields mean, and what a file holds, is for others to say.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -28,6 +29,9 @@ _MOST_NAME_CHARS = 100
 _FORM = b"multipart/form-data"
 _AT_ONCE_BYTES = 256 * 1024
 """Parsed at once, on a thread: a hostile form is looked at byte by byte."""
+
+# It warns of every broken form, whose sender is told anyway.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 T = TypeVar("T")
 

@@ -12,9 +12,11 @@ from chassis.admission import Admission
 from chassis.channels import Channels
 from chassis.place import Waits
 from cohabit.diffusion.v1 import diffusion_pb2_grpc
+from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from edge.body import MIB
 from edge.catalog import Catalog
+from edge.choice import Choice
 from edge.config import EdgeConfig
 from edge.entrance import Entrance
 from edge.pictures import described, request
@@ -61,11 +63,12 @@ async def open_pictures(
     service = DiffusionService({SERVICE: model_services[SERVICE]})
     waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
     admission = Admission(scheduler, engines, waits)
-    usual = config.default_image_model or ""
+    usual = config.default_image_model
 
-    def endpoint(model: str, parse: Parse) -> ASGIApp:
+    def endpoint(model: str | None, parse: Parse) -> ASGIApp:
+        choice = Choice(models_pb2.MODEL_KIND_DIFFUSION, SERVICE, model, catalog.listed)
         return PaintEndpoint(
-            painter=Painter(admission, PaintingModels(catalog, roster, model), service),
+            painter=Painter(admission, PaintingModels(choice, roster), service),
             entrance=entrance,
             patience=Patience(config.keepalive_s, config.write_stall_s),
             fetch=fetch,

@@ -126,7 +126,7 @@ async def test_a_picture_out_of_the_cache_says_so(house: House) -> None:
 
 async def test_pictures_to_start_from_and_to_look_at(house: House) -> None:
     body = {
-        "model": PAINTER,
+        "model": EDITOR,
         "prompt": "A lake",
         "image": {"image_url": DATA_URL},
         "strength": 0.4,
@@ -248,7 +248,7 @@ async def test_a_client_that_leaves_ends_its_picture(house: House, stream: bool)
 
 async def test_a_mask_paints_over_the_first_picture(house: House) -> None:
     told = await house.openai.images.edit(
-        model=PAINTER,
+        model=EDITOR,
         prompt="A boat",
         image=[("a.png", png(8, 8)), ("b.png", PNG)],
         mask=("m.png", png(8, 8)),
@@ -293,6 +293,13 @@ async def test_several_pictures_are_looked_at(house: House) -> None:
     (sent,) = darkroom(house).requests
     assert len(sent.reference_images) == 2
     assert not sent.HasField("init_image")
+
+
+async def test_a_model_that_cannot_look_is_not_woken_to_do_so(house: House) -> None:
+    body = {"model": PAINTER, "prompt": "Both", "image": [PNG_WORDS, PNG_WORDS]}
+    told = await refused(house, EDITS, json=body)
+    assert (told["code"], told["param"]) == ("modality_unsupported", "image[0]")
+    assert f"`{PAINTER}`" in told["message"]
 
 
 async def test_a_picture_of_which_no_size_is_known_needs_one(house: House) -> None:
@@ -366,7 +373,7 @@ async def test_a_model_that_does_not_paint_is_not_woken(house: House, path: str)
 
 async def test_which_model_paints_when_none_is_named(house: House, tmp_path: Path) -> None:
     told = await refused(house, GENERATIONS, json={"prompt": "A lake"})
-    assert (told["param"], "2" in told["message"]) == ("model", True)
+    assert (told["param"], "several" in told["message"]) == ("model", True)
     house.peers.models.pop()
     assert (await house.http.post(GENERATIONS, json={"prompt": "A lake"})).status_code == 200
     assert house.peers.admits[0].model == PAINTER
@@ -431,8 +438,8 @@ async def test_a_picture_that_can_never_fit_is_refused_at_once(house: House) -> 
         ({"image": "file:///etc/passwd"}, "image"),
         ({"image": "data:text/plain,hello"}, "image"),
         ({"image": base64.b64encode(b"<svg/>").decode()}, "image"),
-        ({"reference_images": [PNG_WORDS, ""]}, "reference_images[1]"),
-        ({"reference_images": [PNG_WORDS, "AAAA"]}, "reference_images[1]"),
+        ({"model": EDITOR, "reference_images": [PNG_WORDS, ""]}, "reference_images[1]"),
+        ({"model": EDITOR, "reference_images": [PNG_WORDS, "AAAA"]}, "reference_images[1]"),
         ({"reference_images": [PNG_WORDS] * 9}, "reference_images"),
     ],
 )

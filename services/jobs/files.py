@@ -9,7 +9,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +53,9 @@ class Files:
         """A whole file. Raises OSError."""
         return (self._folder / job_id / name).read_bytes()
 
-    def pieces(self, job_id: str, name: str, offset_bytes: int) -> Iterator[tuple[int, bytes]]:
+    def pieces(
+        self, job_id: str, name: str, offset_bytes: int
+    ) -> Generator[tuple[int, bytes], None, None]:
         """The file from an offset on, in pieces, each with its place. Raises OSError."""
         with (self._folder / job_id / name).open("rb") as file:
             file.seek(offset_bytes)

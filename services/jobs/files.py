@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,8 @@ class Files:
             _sync_folder(path.parent)
             _sync_folder(self._folder)
         except OSError as error:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
             raise _unwritable(error) from error
         return Written(name, len(data), hashlib.sha256(data).digest())
 

@@ -26,21 +26,28 @@ class Child:
 
     @classmethod
     async def start(
-        cls, argv: Sequence[str], env: Mapping[str, str], stdin: bytes, line_bytes: int
+        cls, argv: Sequence[str], env: Mapping[str, str], stdin: bytes | None, line_bytes: int
     ) -> "Child":
-        """Start `argv` with `stdin` to read; call from the main thread, for its death signal.
+        """Start `argv` with `stdin` to read (None: `tell` brings it later); call from the main
+        thread, for its death signal.
 
         Raises OSError, and ValueError when `stdin` is longer than a pipe holds.
         """
-        if len(stdin) > _STDIN_BYTES:
-            raise ValueError(f"expected at most {_STDIN_BYTES} bytes for a child, got {len(stdin)}")
+        if stdin is not None:
+            _check_length(stdin)
         child = cls(_popen(argv, env), asyncio.StreamReader(limit=line_bytes))
         child._reap(asyncio.get_running_loop())
-        assert child.process.stdin is not None  # noqa: S101 - asked for as a pipe
-        with contextlib.suppress(BrokenPipeError), child.process.stdin as pipe:
-            pipe.write(stdin)
+        if stdin is not None:
+            child.tell(stdin)
         await child._connect()
         return child
+
+    def tell(self, stdin: bytes) -> None:
+        """All that it is to read. Raises ValueError when that is longer than a pipe holds."""
+        _check_length(stdin)
+        assert self.process.stdin is not None  # noqa: S101 - asked for as a pipe
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
+            pipe.write(stdin)
 
     @property
     def returncode(self) -> int | None:
@@ -53,6 +60,9 @@ class Child:
 
     def close(self) -> None:
         """Read no more, even if a grandchild still holds the other end."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
         if self._transport is not None:
             self._transport.close()
 
@@ -71,6 +81,11 @@ class Child:
 
         name = f"reap-{self.process.pid}"
         threading.Thread(target=wait, name=name, daemon=True).start()
+
+
+def _check_length(stdin: bytes) -> None:
+    if len(stdin) > _STDIN_BYTES:
+        raise ValueError(f"expected at most {_STDIN_BYTES} bytes for a child, got {len(stdin)}")
 
 
 def _popen(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":

@@ -1,7 +1,7 @@
 """The life of an instance as a table, the failures of a model, and what a load finds. Pure.
 
     LOADING ──ready──▶ READY ──drain──▶ DRAINING
-       │                 │  ◀──resume──────┘ │
+       │    ◀──renew─────┘  ◀──resume──────┘ │
        ├──stopped──▶ COLD ◀──────stopped─────┤
        └────fail──▶ FAILED ◀──────fail───────┘
 
@@ -12,6 +12,9 @@ failed.
 A load that fails cools the model down at once and longer each time. A crash of an engine that was
 serving may be chance: the first one in a minute costs no delay, the next ones grow like failed
 loads. Instances that serve go on meanwhile; it is further ones that have to wait.
+
+An engine that ends itself to be rid of work which cannot be cancelled has not failed: it renews.
+Its instance keeps its lease and loads again, and if that fails, it is a load that has failed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +39,7 @@ class Step(Enum):
     READY = auto()
     DRAIN = auto()
     RESUME = auto()
+    RENEW = auto()
     STOPPED = auto()
     FAIL = auto()
 
@@ -46,6 +50,7 @@ TRANSITIONS: Mapping[tuple[State, Step], State] = MappingProxyType(
         (State.LOADING, Step.FAIL): State.FAILED,
         (State.LOADING, Step.STOPPED): State.COLD,
         (State.READY, Step.DRAIN): State.DRAINING,
+        (State.READY, Step.RENEW): State.LOADING,
         (State.READY, Step.FAIL): State.FAILED,
         (State.READY, Step.STOPPED): State.COLD,
         (State.DRAINING, Step.RESUME): State.READY,
@@ -81,9 +86,11 @@ class Life:
             raise IllegalStep(f"{step.name} in {self.state.name}") from None
         if step is Step.READY:
             self.ready_since_ms = now_ms
+        if step is Step.RENEW:
+            self.ready_since_ms = None
 
     def served_ms(self, now_ms: int) -> int | None:
-        """How long ago it was READY first; None: it never was."""
+        """How long ago its load was done; None: it never was, or it loads again."""
         return None if self.ready_since_ms is None else now_ms - self.ready_since_ms
 
 

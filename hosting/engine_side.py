@@ -1,7 +1,8 @@
 """The frame of an engine process: what it is told at birth, and what it tells its parent.
 
 The parent starts `python -P -m <module>` and writes one JSON object (`Birth`) to its standard
-input. The engine binds its address at once, reports the load, and serves until SIGTERM.
+input. The engine binds its address at once, reports the load, and serves until SIGTERM. One that
+has work which cannot be cancelled may end by itself, and be renewed.
 """
 
 import asyncio
@@ -9,8 +10,10 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import Any, NoReturn
 
 import grpc
 import structlog
@@ -66,7 +69,7 @@ class EngineProcess:
     _told: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
-        self.permits = PermitLedger(self._permit_changed)
+        self.permits = PermitLedger(self._permit_changed, is_open=False)
 
     def report_progress(self, share: float) -> None:
         """Tell the parent how much of the weights is read (0 to 1). Event loop only."""
@@ -99,6 +102,17 @@ class EngineProcess:
             self._told = used
             self.events.publish(self.usage_event())
 
+    def renew(self) -> NoReturn:
+        """End this process at once, whatever runs in it, and have the parent load anew.
+
+        For work that cannot be cancelled and would outlast that. Nothing is cleared away: the
+        exit of the process is what frees the device. Callers find the engine gone.
+        """
+        # The pipe takes it at once, so that the parent prepares the next process meanwhile.
+        sys.stderr.write(f"{RENEWS_LINE}\n")
+        sys.stderr.flush()
+        os._exit(RENEW_STATUS)
+
     def _permit_changed(self, permit_id: str, started: bool, transient_lease_id: str) -> None:
         change = permit_event(permit_id, started=started, transient_lease_id=transient_lease_id)
         self.events.publish(change)
@@ -116,9 +130,16 @@ Loader = Callable[[EngineProcess], Awaitable[pb.EngineReady]]
 """Registers servicers on `process.server`, loads the model, answers what it can do."""
 
 
-def run_engine(names: tuple[str, ...], load: Loader) -> None:
-    """The whole life of an engine process that serves `names` beside EngineService."""
+def run_engine(names: tuple[str, ...], load: Loader, warm: Sequence[str] = ()) -> None:
+    """The whole life of an engine process that serves `names` beside EngineService.
+
+    `warm` are modules that `load` will import. They are imported while the process may still wait
+    to be told what it is: none of them may touch the device.
+    """
     die_with_parent()
+    for module in warm:
+        with suppress(ImportError):  # the load runs into it again, and says so
+            import_module(module)
     birth = Birth(**json.loads(sys.stdin.readline()))
     log.configure(f"engine {birth.key}", birth.log_level)
     _sign_lines(birth)
@@ -167,6 +188,7 @@ async def _load(process: EngineProcess, load: Loader) -> None:
     else:
         await process.server.set_serving(True)
         process.ready = ready
+        process.permits.open()
         process.events.publish(process.usage_event())
         process.events.publish(pb.WatchEngineResponse(ready=ready))
 
@@ -183,3 +205,6 @@ async def _fail(process: EngineProcess, fault: Fault) -> None:
 
 
 FAILED_PREFIX = "engine-failed "
+RENEWS_LINE = "engine-renews"
+RENEW_STATUS = 75
+"""EX_TEMPFAIL of sysexits.h: it is to be tried again."""

@@ -103,7 +103,7 @@ class ModelHost:
             yield _loaded(hosted, tenancy)
         finally:
             tenancy.loaders -= 1
-            if tenancy.loaders == 0 and tenancy.loading:
+            if tenancy.loaders == 0 and tenancy.loading and not tenancy.renewing:
                 tenancy.dismiss()
 
     async def unload(

@@ -28,7 +28,7 @@ from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.child import Child
 from hosting.engine_servicer import permit_event
-from hosting.engine_side import FAILED_PREFIX, Birth
+from hosting.engine_side import FAILED_PREFIX, RENEW_STATUS, RENEWS_LINE, Birth
 from hosting.values import EngineHome, ModelSpec
 
 _TAIL_LINES = 20
@@ -38,6 +38,10 @@ _LAST_WORDS_S = 1.0
 """How long a dead engine's standard error is read on; a grandchild may hold it open for ever."""
 _EVICTION_S = 2.0
 """How long ended work may take to be over."""
+
+
+class RenewedError(Exception):
+    """The process has ended itself, and wants another in its place."""
 
 
 def new_name() -> str:
@@ -59,6 +63,9 @@ class EngineHandle:
     address: str
     process: Child
     events: asyncio.Queue[pb.WatchEngineResponse | None]
+    birth: bytes
+    renews: bool = False
+    """It has said that it is about to end itself, and wants another in its place."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = field(default_factory=time.monotonic)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
@@ -74,31 +81,39 @@ class EngineHandle:
         port: int | None,
         name: str = "",
         extras: Sequence[str] = (),
+        *,
+        waits: bool = False,
     ) -> "EngineHandle":
         """Start the process, which has `extras` of its optional memory. It dies with ours, whatever
         ends ours.
+
+        One that `waits` takes the place of another that is about to end. It imports what it needs
+        and is nobody before `begin`; it listens elsewhere, so that it does not hear who meant the
+        other.
         """
         name = name or new_name()
-        address = (
-            f"{home.host}:{port}"
-            if port
-            else f"unix:{home.run_dir}/{home.socket_prefix}{name}.sock"
-        )
+        path = f"{home.run_dir}/{home.socket_prefix}{new_name() if waits else name}.sock"
+        address = f"{home.host}:{port}" if port else f"unix:{path}"
         instance_id = instance_id_of(spec, name)
-        birth = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine), extras)
+        told = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine), extras)
+        birth = json.dumps(asdict(told)).encode() + b"\n"
         process = await Child.start(
             (sys.executable, "-P", "-m", home.module),
             child_env() | {"GGML_NO_BACKTRACE": "1"},
-            json.dumps(asdict(birth)).encode() + b"\n",
+            None if waits else birth,
             _LINE_BYTES,
         )
-        handle = cls(spec, instance_id, address, process, asyncio.Queue(_EVENTS))
+        handle = cls(spec, instance_id, address, process, asyncio.Queue(_EVENTS), birth)
         handle._tasks = [
             asyncio.create_task(handle._relay_stderr()),
             asyncio.create_task(handle._watch()),
             asyncio.create_task(handle._await_exit()),
         ]
         return handle
+
+    def begin(self) -> None:
+        """Tell a process that waits what it is."""
+        self.process.tell(self.birth)
 
     @property
     def exit_fault(self) -> Fault:
@@ -114,7 +129,8 @@ class EngineHandle:
         )
 
     async def report(self, silence_s: float) -> pb.WatchEngineResponse:
-        """What the engine tells next. Raises the Fault that says why it tells no more.
+        """What the engine tells next. Raises the Fault that says why it tells no more, or
+        RenewedError.
 
         Once it has spoken, `silence_s` without a word means that it is wedged: it is killed, for
         it would not hear a polite word either.
@@ -124,7 +140,7 @@ class EngineHandle:
         else:
             event = await self._heard(silence_s)
         if event is None:
-            raise self.exit_fault
+            raise RenewedError if self.process.returncode == RENEW_STATUS else self.exit_fault
         self._spoke = True
         return event
 
@@ -208,6 +224,10 @@ class EngineHandle:
             if not line:
                 return
             text = line.decode(errors="replace").rstrip("\n")
+            if text == RENEWS_LINE:
+                self.renews = True
+                await self.events.put(pb.WatchEngineResponse())  # so that it is noticed at once
+                continue
             self.tail.append(text)
             self._relay(text)
 

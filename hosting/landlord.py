@@ -3,6 +3,9 @@
 Two tasks. `living` starts the engine and follows what it reports; it has no clean-up of its own,
 so it may be cancelled at any await and any number of times. `ending` waits for it and clears up:
 process first, then leases, because memory is back only when the process is gone.
+
+An engine that ends itself is followed by another, on the same lease: the next process is started
+as soon as the first says that it goes, and told what it is when the first is gone.
 """
 
 import asyncio
@@ -18,7 +21,7 @@ from hosting import metrics
 from hosting.broadcast import Broadcast
 from hosting.core import State, Step
 from hosting.hosted import Hosted
-from hosting.instance import EngineHandle
+from hosting.instance import EngineHandle, RenewedError
 from hosting.leases import LeaseBook
 from hosting.tenancy import Tenancy
 from hosting.usage import Usage
@@ -103,33 +106,52 @@ class Landlord:
     # -- living ----------------------------------------------------------------------------
 
     async def _live(self, hosted: Hosted, tenancy: Tenancy) -> None:
-        """Ends only by a Fault, which says why the engine is no more, or by being cancelled."""
-        home = self._home
+        """Ends by a Fault, which says why the engine is no more, by being cancelled, or because
+        the tenancy is to be dismissed.
+        """
         await tenancy.extras.ask(tenancy.lease.device, hosted.peak_transient_mib)
         self.tell(hosted)
-        granted = tenancy.extras.granted
-        spawn = EngineHandle.spawn(home, tenancy.spec, tenancy.port, tenancy.name, granted)
+        self._spawn(tenancy, waits=False)
+        while not tenancy.dismissed:
+            assert tenancy.spawning is not None  # noqa: S101 - a first, or the next
+            # Shielded: a process that is being started must come to our hands to be stopped.
+            engine = tenancy.engine = await asyncio.shield(tenancy.spawning)
+            if tenancy.renewing:
+                engine.begin()
+            # From here on, for a load may take longer than a lease lasts.
+            if tenancy.keeper is None:
+                tenancy.keeper = asyncio.create_task(self._keep_lease(hosted, tenancy))
+            await self._load(hosted, tenancy, engine)
+            try:
+                while True:
+                    await self._absorb_next(hosted, tenancy, engine)
+            except RenewedError:
+                self._renewed(hosted, tenancy)
+
+    def _spawn(self, tenancy: Tenancy, *, waits: bool) -> None:
+        granted, port, name = tenancy.extras.granted, tenancy.port, tenancy.name
+        spawn = EngineHandle.spawn(self._home, tenancy.spec, port, name, granted, waits=waits)
         tenancy.spawning = asyncio.create_task(spawn)
-        # Shielded: a process that is being started must come to our hands to be stopped.
-        engine = tenancy.engine = await asyncio.shield(tenancy.spawning)
-        # From here on, for a load may take longer than a lease lasts.
-        tenancy.keeper = asyncio.create_task(self._keep_lease(hosted, tenancy))
+
+    async def _load(self, hosted: Hosted, tenancy: Tenancy, engine: EngineHandle) -> None:
+        limit_s = self._home.load_timeout_s
         try:
-            async with asyncio.timeout(home.load_timeout_s):
+            async with asyncio.timeout(limit_s):
                 while tenancy.facts is None:
                     await self._absorb_next(hosted, tenancy, engine)
         except TimeoutError:
-            late = f"The load took longer than {home.load_timeout_s:g} s."
+            late = f"The load took longer than {limit_s:g} s."
             raise Fault(Reason.MODEL_FAILED, late) from None
+        except RenewedError:  # it has served nothing that it could have to be rid of
+            raise engine.exit_fault from None
         tenancy.load_ms = round((time.monotonic() - engine.began) * 1000)
         log.get().info("model ready", instance=tenancy.instance_id, load_ms=tenancy.load_ms)
         hosted.record.clear()
+        tenancy.renewing = False
         tenancy.life.take(Step.READY, steady_ms())
         _measure(hosted, tenancy)
         self.tell(hosted)
         tenancy.renew_leases()
-        while True:
-            await self._absorb_next(hosted, tenancy, engine)
 
     async def _keep_lease(self, hosted: Hosted, tenancy: Tenancy) -> None:
         def regained(lease: broker_pb2.Lease) -> None:
@@ -150,6 +172,8 @@ class Landlord:
 
     async def _absorb_next(self, hosted: Hosted, tenancy: Tenancy, engine: EngineHandle) -> None:
         event = await engine.report(self._home.silence_s)
+        if engine.renews:
+            self._renews(hosted, tenancy)
         match event.WhichOneof("event"):
             case "load_progress":
                 tenancy.progress = event.load_progress
@@ -191,6 +215,29 @@ class Landlord:
         self._events.publish(permit_change(tenancy, change))
         hosted.wake()
 
+    # -- renewing --------------------------------------------------------------------------
+
+    def _renews(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        """Its engine is about to end itself: nobody is sent there any more, and the next process
+        gets ready. One that drains is not followed by another: who has it leave, wins.
+        """
+        if tenancy.renewing or tenancy.state is not State.READY:
+            return
+        log.get().info("model renews", instance=tenancy.instance_id)
+        tenancy.renewing, tenancy.trial = True, None
+        self._spawn(tenancy, waits=True)
+        self.step(hosted, tenancy, Step.RENEW)
+
+    def _renewed(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        """The process is gone, and what ran in it: the device is free for the next."""
+        self._renews(hosted, tenancy)  # unless that was heard already
+        tenancy.dismissed = tenancy.dismissed or not tenancy.renewing
+        tenancy.engine, tenancy.facts, tenancy.speculation = None, None, None
+        tenancy.progress, tenancy.usage = 0.0, Usage()
+        self._end_permits(hosted, tenancy)
+        tenancy.renew_leases()
+        self.tell(hosted)
+
     # -- ending ----------------------------------------------------------------------------
 
     async def _end(self, hosted: Hosted, tenancy: Tenancy, living: "asyncio.Task[None]") -> None:
@@ -225,20 +272,26 @@ class Landlord:
         self.tell(hosted)
 
     async def _stop_engine(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        engines = [tenancy.engine] if tenancy.engine is not None else []
         if tenancy.spawning is not None:
             # It may have been started while `living` was cancelled, or have failed to start.
             await asyncio.wait([tenancy.spawning])
             if tenancy.spawning.exception() is None:
-                tenancy.engine = tenancy.spawning.result()
-        engine = tenancy.engine
-        if engine is None:
-            return
+                spawned = tenancy.spawning.result()
+                # Two, if it is about to take the other's place.
+                engines = [spawned, *(one for one in engines if one is not spawned)]
         grace_s = self._home.stop_timeout_s
-        await engine.stop(min(grace_s, _STOP_LOADING_S) if tenancy.facts is None else grace_s)
+        if tenancy.facts is None:
+            grace_s = min(grace_s, _STOP_LOADING_S)
+        await asyncio.gather(*(engine.stop(grace_s) for engine in engines))
+        self._end_permits(hosted, tenancy)
+        tenancy.engine = None
+
+    def _end_permits(self, hosted: Hosted, tenancy: Tenancy) -> None:
+        """Nothing runs there any more, whether or not the engine could say so."""
         for permit_id in tuple(tenancy.permits):
             ended = pb.PermitChange(permit_id=permit_id, phase=pb.PermitChange.PHASE_ENDED)
             self._permit(hosted, tenancy, ended)
-        tenancy.engine = None
 
     async def _release(self, tenancy: Tenancy) -> None:
         if tenancy.port is not None:

@@ -36,13 +36,19 @@ class _Running:
 class PermitLedger:
     """Admits each permit once; tells `on_change` about beginnings and ends."""
 
-    def __init__(self, on_change: OnChange) -> None:
+    def __init__(self, on_change: OnChange, *, is_open: bool = True) -> None:
+        """One that is not open takes nothing before `open` is called."""
         self._on_change = on_change
+        self._open = is_open
         self._running: dict[str, _Running] = {}
         self._spent: OrderedDict[str, None] = OrderedDict()
         self._idle = asyncio.Event()
         self._idle.set()
         self._drains = 0
+
+    def open(self) -> None:
+        """The engine can serve from now on."""
+        self._open = True
 
     @property
     def running(self) -> Mapping[str, str]:
@@ -53,8 +59,9 @@ class PermitLedger:
     async def use(self, permit_id: str, transient_lease_id: str = "") -> AsyncIterator[None]:
         """Run the block under the permit; the model service keeps the lease while it runs.
 
-        Raises Fault PERMIT_REQUIRED, PERMIT_REVOKED, PERMIT_IN_USE or MODEL_EVICTED. A revocation
-        cancels the block and surfaces as PERMIT_REVOKED, a forced drain as MODEL_EVICTED.
+        Raises Fault PERMIT_REQUIRED, PERMIT_REVOKED, PERMIT_IN_USE, MODEL_EVICTED, or
+        SERVICE_UNAVAILABLE while it is not open. A revocation cancels the block and surfaces as
+        PERMIT_REVOKED, a forced drain as MODEL_EVICTED.
         """
         self._check(permit_id)
         task = asyncio.current_task()
@@ -132,6 +139,12 @@ class PermitLedger:
             raise _revoked()
         if self._drains:
             raise _evicted()
+        if not self._open:
+            raise Fault(
+                Reason.SERVICE_UNAVAILABLE,
+                "The engine has not loaded its model yet; ask the scheduler for another grant.",
+                retry_after_s=1.0,
+            )
 
     def _spend(self, permit_id: str) -> None:
         self._spent[permit_id] = None

@@ -56,6 +56,8 @@ class Tenancy:
     keeper: asyncio.Task[None] | None = None
     renew: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the broker should hear at once what is in use."""
+    renewing: bool = False
+    """Its engine has ended itself, or is about to, and another loads in its place."""
     dismissed: bool = False
     lost: Fault | None = None
     """Why it must end although its engine is well."""

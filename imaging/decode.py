@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from chassis.errors import Fault
-from imaging import png, pnm
-from imaging.opening import Opened, open_header
+from imaging import pnm
+from imaging.opening import open_header
 from imaging.pixels import gray_of, picture_of
 from imaging.refusals import Unreadable, check_size, invalid, too_many_bytes
 from imaging.sniff import Kind, kind_of, seen_in
@@ -52,7 +52,7 @@ def decode(data: bytes, bounds: Bounds, field: str) -> Picture:
     with _faults(field, kind):
         if kind is Kind.PNM:
             return _pnm_picture(pnm.read(data, _pnm_header(data, bounds, field)))
-        return picture_of(_loaded(open_header(data, kind, bounds, field)))
+        return picture_of(open_header(data, kind, bounds, field).load())
 
 
 def decode_gray(data: bytes, bounds: Bounds, field: str) -> Pixels:
@@ -64,7 +64,7 @@ def decode_gray(data: bytes, bounds: Bounds, field: str) -> Pixels:
     with _faults(field, kind):
         if kind is Kind.PNM:
             return _pnm_gray(pnm.read(data, _pnm_header(data, bounds, field)))
-        return gray_of(_loaded(open_header(data, kind, bounds, field)))
+        return gray_of(open_header(data, kind, bounds, field).load())
 
 
 def _kind(data: bytes, bounds: Bounds, field: str) -> Kind:
@@ -89,13 +89,6 @@ def _faults(field: str, kind: Kind) -> Iterator[None]:
         cut = isinstance(wrong, EOFError) or "truncated" in str(wrong).lower()
         how = "cut short" if cut else "damaged"
         raise invalid(field, f"is {kind.name} that is {how} and cannot be decoded") from wrong
-
-
-def _loaded(opened: Opened) -> Image.Image:
-    image = opened.load()
-    if opened.kind is Kind.PNG:
-        png.mend_key(image, opened.bit_depth)
-    return image
 
 
 def _pnm_header(data: bytes, bounds: Bounds, field: str) -> pnm.Header:

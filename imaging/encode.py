@@ -18,7 +18,8 @@ from imaging.compose import blacken
 from imaging.parameters import text_chunks, user_comment
 from imaging.values import Encoded, Encoding, Format, Picture, Pixels
 
-_PNG_LEVEL = 3
+_PNG_LEVEL = 4
+"""Half the time of zlib's default for one per cent more bytes."""
 _MOST_SIDE_PX = {Format.WEBP: 16_383, Format.JPEG: 65_500}
 _FINE_QUALITY = 90
 """From here on JPEG keeps colour at full resolution."""

@@ -1,16 +1,12 @@
-"""How a camera was held, from EXIF; and EXIF that carries one text.
+"""How a camera was held, from EXIF.
 
 Only the orientation is read: a general parser copies every value a directory points to, and a
 small file can point to the same large block sixty thousand times.
 """
 
-import struct
-
 from PIL import Image
 
-_ORIENTATION = 0x0112
-_SHORT = 3
-_MOST_ENTRIES = 512
+from imaging import tiff
 
 UPRIGHT = 1
 
@@ -25,27 +21,15 @@ TURNS = {
 }
 """What makes a picture of that orientation upright (TIFF 6.0, tag 274)."""
 
+_ORIENTATION = 0x0112
+
 
 def orientation(exif: bytes) -> int:
     """1 to 8; 1 (upright) for anything that cannot be made sense of."""
-    tiff = exif.removeprefix(b"Exif\0\0")
-    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
-    if order is None:
-        return UPRIGHT
-    try:
-        (start,) = struct.unpack_from(order + "4xI", tiff)
-        value = _first_directory(tiff, order, start)
-    except struct.error:
-        return UPRIGHT
-    return value if value in TURNS else UPRIGHT
-
-
-def _first_directory(tiff: bytes, order: str, start: int) -> int:
-    (count,) = struct.unpack_from(order + "H", tiff, start)
-    for entry in range(min(count, _MOST_ENTRIES)):
-        tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, start + 2 + 12 * entry)
-        if tag == _ORIENTATION:
-            return int(value) if kind == _SHORT else UPRIGHT
+    for entry in tiff.entries(exif.removeprefix(b"Exif\0\0")):
+        if entry.tag == _ORIENTATION:
+            known = (entry.kind, entry.count) == (tiff.SHORT, 1) and entry.value in TURNS
+            return entry.value if known else UPRIGHT
     return UPRIGHT
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from imaging.refusals import Unreadable
 
 _MOST_SEGMENTS = 4096
-_MOST_SCANS = 64
+_MOST_SCANS = 32
 """Every scan of a progressive file passes over all of its pixels; writers use about ten."""
 
 _START_OF_SCAN = 0xDA
@@ -36,6 +36,8 @@ def sift(data: bytes) -> Sifted:
         if marker in _BARE:
             continue
         end = at + int.from_bytes(data[at : at + 2], "big")
+        if end < at + 2:
+            raise Unreadable("is JPEG with a segment that has no end")
         if marker == 0xE1 and data[at + 2 : at + 8] == b"Exif\0\0":
             exif = exif or data[at + 8 : end]
         if marker == _START_OF_SCAN:

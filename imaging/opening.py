@@ -2,16 +2,19 @@
 
 `Image.open` is not used: it asks every plugin it knows, and warns by a limit of its own. A reader's
 header code is a loop over whatever a file claims to hold; the budget is what ends such loops.
+
+AVIF is not read: its library takes the memory of the coded frame, whatever size the file gives for
+the picture, and its own limit (268 million pixels) cannot be set through Pillow.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from types import MappingProxyType
 
 from PIL import (
-    AvifImagePlugin,
     BmpImagePlugin,
     GifImagePlugin,
     Image,
@@ -22,7 +25,7 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from imaging import exif, jpeg, png, webp
+from imaging import exif, jpeg, png, tiff, webp
 from imaging.refusals import Unreadable, check_size
 from imaging.sniff import Kind
 from imaging.values import Bounds
@@ -35,13 +38,11 @@ _READERS: Mapping[Kind, type[ImageFile.ImageFile]] = MappingProxyType(
         Kind.GIF: GifImagePlugin.GifImageFile,
         Kind.BMP: BmpImagePlugin.BmpImageFile,
         Kind.TIFF: TiffImagePlugin.TiffImageFile,
-        Kind.AVIF: AvifImagePlugin.AvifImageFile,
     }
 )
 
-_MOST_READS = 200_000
+_MOST_READS = 300_000
 _LIBRARY = r"PIL\..*"
-_TILE_WIDTH, _TILE_LENGTH = 322, 323
 
 
 class _Budgeted(BytesIO):
@@ -57,12 +58,12 @@ class _Budgeted(BytesIO):
         self._reads_left, self._bytes_left = most_reads, most_bytes
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As a file's; OSError when the budget is spent."""
+        """As a file's; raises when the budget is spent, by an error that no reader expects."""
         data = super().read(size)
         self._reads_left -= 1
         self._bytes_left -= len(data)
         if self._reads_left < 0 or self._bytes_left < 0:
-            raise OSError("the file makes its reader read without end")
+            raise Unreadable("makes its reader read without end")
         return data
 
 
@@ -70,12 +71,11 @@ class _Budgeted(BytesIO):
 class Opened:
     """A picture whose header is known and within bounds; its pixels are still a file."""
 
-    kind: Kind
     image: ImageFile.ImageFile
     turn: int
     """EXIF orientation that the reader does not apply by itself."""
-    bit_depth: int
-    """Of a PNG; 8 for the others."""
+    mend: Callable[[Image.Image], Image.Image]
+    """Puts right what the reader is known to get wrong with such a file."""
     source: _Budgeted
 
     def size_px(self) -> tuple[int, int]:
@@ -91,40 +91,53 @@ class Opened:
             4 * len(self.source.getbuffer()) + (pieces + 1) * ImageFile.SAFEBLOCK,
         )
         self.image.load()
+        image = self.mend(self.image)
         turn = exif.TURNS.get(self.turn)
-        return self.image if turn is None else self.image.transpose(turn)
+        return image if turn is None else image.transpose(turn)
+
+
+def _as_is(image: Image.Image) -> Image.Image:
+    return image
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What the reader is given, and what was learnt on the way."""
+
+    data: bytes
+    exif: bytes | None = None
+    """None: ask the reader."""
+    mend: Callable[[Image.Image], Image.Image] = _as_is
 
 
 def open_header(data: bytes, kind: Kind, bounds: Bounds, field: str) -> Opened:
     """Raises Fault for a size out of bounds; whatever the reader raises for a broken file."""
     _keep_quiet()
-    exif_data, bit_depth = b"", 8
-    if kind is Kind.PNG:
-        sifted = png.sift(data)
-        data, exif_data, bit_depth = sifted.data, sifted.exif, sifted.bit_depth
-    elif kind is Kind.JPEG:
-        segments = jpeg.sift(data)
-        data, exif_data = segments.data, segments.exif
-    elif kind is Kind.WEBP:
-        check_size(field, *webp.size_px(data), bounds)
-    source = _Budgeted(data, _MOST_READS, 4 * len(data) + (1 << 20))
+    prepared = _prepared(data, kind, bounds, field)
+    source = _Budgeted(prepared.data, _MOST_READS, 4 * len(prepared.data) + (1 << 20))
     image = _READERS[kind](source)
     check_size(field, *image.size, bounds)
-    _check_tile(image, bounds)
-    exif_data = exif_data or image.info.get("exif", b"")
-    turn = exif.UPRIGHT if kind is Kind.TIFF else exif.orientation(exif_data)
-    return Opened(kind, image, turn, bit_depth, source)
+    exif_data = image.info.get("exif", b"") if prepared.exif is None else prepared.exif
+    return Opened(image, exif.orientation(exif_data), prepared.mend, source)
 
 
-def _check_tile(image: ImageFile.ImageFile, bounds: Bounds) -> None:
-    """The tile of a TIFF file is taken whole, however small the picture."""
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return
-    width, length = image.tag_v2.get(_TILE_WIDTH, 1), image.tag_v2.get(_TILE_LENGTH, 1)
-    if not (isinstance(width, int) and isinstance(length, int)):
-        raise Unreadable("is TIFF whose tiles have no size")
-    if width * length > bounds.max_px:
-        raise Unreadable(f"is TIFF with a tile of {width} x {length} pixels")
+def _prepared(data: bytes, kind: Kind, bounds: Bounds, field: str) -> _Prepared:
+    """Checked and cut down as far as that must be done before a reader sees it."""
+    if kind is Kind.PNG:
+        chunks = png.sift(data)
+        return _Prepared(
+            chunks.data, chunks.exif, partial(png.mend_key, bit_depth=chunks.bit_depth)
+        )
+    if kind is Kind.JPEG:
+        segments = jpeg.sift(data)
+        return _Prepared(segments.data, segments.exif)
+    if kind is Kind.WEBP:
+        check_size(field, *webp.size_px(data), bounds)
+    if kind is Kind.TIFF:
+        tiff.check(data, bounds)
+        mend = tiff.mend_negative if tiff.is_negative(data) else _as_is
+        return _Prepared(data, b"", mend)  # the reader turns it upright itself
+    return _Prepared(data)
 
 
 def _keep_quiet() -> None:

@@ -13,8 +13,8 @@ from PIL import Image, PngImagePlugin
 KEYWORD = "parameters"
 """Under which the text stands in a PNG, and the one that EXIF can hold."""
 
-_MOST_CHARACTERS = 30_000
-"""A JPEG segment holds 64 KiB, and a character takes two bytes of it."""
+_MOST_BYTES = 60_000
+"""Of the text in UTF-16: a JPEG segment holds 64 KiB."""
 _EXIF_IFD, _USER_COMMENT = 0x8769, 0x9286
 _UNICODE = b"UNICODE\0"
 
@@ -49,9 +49,11 @@ def user_comment(parameters: Mapping[str, str]) -> bytes:
     if not text:
         return b""
     exif = Image.Exif()
-    exif.get_ifd(_EXIF_IFD)[_USER_COMMENT] = _UNICODE + _fit(text).encode("utf-16-be", "replace")
+    exif.get_ifd(_EXIF_IFD)[_USER_COMMENT] = _UNICODE + _fit(text).encode("utf-16-be")
     return exif.tobytes()
 
 
 def _fit(text: str) -> str:
-    return text.replace("\0", "")[:_MOST_CHARACTERS]
+    """What every format can hold: no NUL, no half of a character, no more than fits."""
+    raw = text.replace("\0", "").encode("utf-16-be", "replace")
+    return raw[:_MOST_BYTES].decode("utf-16-be", "ignore")

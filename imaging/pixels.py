@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from imaging.pnm import scaled
-from imaging.profiles import to_srgb
+from imaging.profiles import in_mode, to_srgb
 from imaging.refusals import Unreadable
 from imaging.values import Picture, Pixels
 
@@ -32,7 +32,7 @@ def picture_of(image: Image.Image) -> Picture:
 def gray_of(image: Image.Image) -> Pixels:
     """(height, width): alpha where any pixel is not opaque, else brightness (Rec. 601)."""
     base, alpha = _parted(image)
-    return np.array(base.convert("L")) if alpha is None else alpha
+    return np.array(in_mode(base, "L")) if alpha is None else alpha
 
 
 def _parted(image: Image.Image) -> tuple[Image.Image, Pixels | None]:
@@ -42,13 +42,13 @@ def _parted(image: Image.Image) -> tuple[Image.Image, Pixels | None]:
     if image.mode in _GRAY_16:
         return _from_16_bits(image)
     if image.mode in _WITH_ALPHA or "transparency" in image.info:
-        whole = image.convert("RGBA")
+        whole = in_mode(image, "RGBA")
         alpha = np.array(whole.getchannel("A"))
         gray = image.mode in _GRAY
         return whole.convert("L" if gray else "RGB"), _unless_opaque(alpha)
     if image.mode in {"1", "L"}:
-        return image.convert("L"), None
-    return (image if image.mode == "CMYK" else image.convert("RGB")), None
+        return in_mode(image, "L"), None
+    return (image if image.mode == "CMYK" else in_mode(image, "RGB")), None
 
 
 def _from_16_bits(image: Image.Image) -> tuple[Image.Image, Pixels | None]:

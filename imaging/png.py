@@ -76,10 +76,11 @@ def _inflates_within(body: memoryview, most_bytes: int) -> bool:
     return inflating.eof
 
 
-def mend_key(image: Image.Image, bit_depth: int) -> None:
+def mend_key(image: Image.Image, bit_depth: int) -> Image.Image:
     """Bring the transparent colour to the 8 bits that the decoder has brought the pixels to."""
     key = image.info.get("transparency")
     if image.mode == "L" and isinstance(key, int) and bit_depth in {2, 4}:
         image.info["transparency"] = key * 255 // ((1 << bit_depth) - 1)
     if image.mode == "RGB" and isinstance(key, tuple) and bit_depth == 16:
         image.info["transparency"] = tuple(part >> 8 for part in key)
+    return image

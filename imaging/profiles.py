@@ -22,16 +22,21 @@ def to_srgb(image: Image.Image, icc: bytes | None) -> Image.Image:
             return _transformed(image, icc)
         except (ImageCms.PyCMSError, OSError, ValueError, TypeError, AttributeError):
             pass
-    return image.convert("RGB")
+    return in_mode(image, "RGB")
+
+
+def in_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Converted, or itself: a conversion to the same mode copies."""
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _transformed(image: Image.Image, icc: bytes) -> Image.Image:
     profile = ImageCms.ImageCmsProfile(BytesIO(icc))
     space = profile.profile.xcolor_space
     if _MODES.get(space) != image.mode or _is_srgb(profile):
-        return image.convert("RGB")
+        return in_mode(image, "RGB")
     done = ImageCms.profileToProfile(image, profile, _srgb(), outputMode="RGB")
-    return image.convert("RGB") if done is None else done
+    return in_mode(image, "RGB") if done is None else done
 
 
 def _is_srgb(profile: ImageCms.ImageCmsProfile) -> bool:

@@ -3,7 +3,7 @@
 from chassis.errors import Fault, Reason
 from imaging.values import Bounds
 
-ACCEPTED = "send PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or binary PNM"
+ACCEPTED = "send PNG, JPEG, WebP, GIF, BMP, TIFF or binary PNM"
 
 
 class Unreadable(Exception):

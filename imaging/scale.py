@@ -1,7 +1,9 @@
 """Pictures brought to a size.
 
-Lanczos over the whole footprint of a new pixel: what shrinks is averaged, not sampled. Shrinking by
-more than three goes in two steps, the first by whole pixels (Pillow's `reducing_gap`).
+A window over the whole footprint of a new pixel: what shrinks is averaged, not sampled. It is
+Lanczos, but Hamming beside alpha: there overshoot would be clipped in the alpha and not in the
+colours. Shrinking by more than three goes in two steps, the first by whole pixels (Pillow's
+`reducing_gap`).
 """
 
 import numpy as np
@@ -45,5 +47,5 @@ def _scaled(
     box: tuple[float, float, float, float] | None,
 ) -> Pixels:
     size = (width_px, height_px)
-    lanczos = Image.Resampling.LANCZOS
-    return np.array(image.resize(size, lanczos, box=box, reducing_gap=_REDUCING_GAP))
+    window = Image.Resampling.HAMMING if image.mode == "RGBA" else Image.Resampling.LANCZOS
+    return np.array(image.resize(size, window, box=box, reducing_gap=_REDUCING_GAP))

@@ -15,7 +15,6 @@ class Kind(Enum):
     GIF = "image/gif"
     BMP = "image/bmp"
     TIFF = "image/tiff"
-    AVIF = "image/avif"
     PNM = "image/x-portable-anymap"
 
 
@@ -27,8 +26,6 @@ _STARTS: tuple[tuple[bytes, Kind], ...] = (
     (b"BM", Kind.BMP),
     (b"II*\0", Kind.TIFF),
     (b"MM\0*", Kind.TIFF),
-    (b"II+\0", Kind.TIFF),
-    (b"MM\0+", Kind.TIFF),
     (b"P4", Kind.PNM),
     (b"P5", Kind.PNM),
     (b"P6", Kind.PNM),
@@ -44,6 +41,8 @@ _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"\x00\x00\x01\x00", "is a Windows icon"),
     (b"8BPS", "is a Photoshop document"),
     (b"qoif", "is QOI"),
+    (b"II+\0", "is BigTIFF"),
+    (b"MM\0+", "is BigTIFF"),
     (b"PK\x03\x04", "is a ZIP archive"),
     (b"\x1f\x8b", "is compressed by gzip"),
     (b"P1", "is PNM written as text"),
@@ -58,15 +57,17 @@ _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"UklGR", "is text in base64: decode it first"),
 )
 
-_AVIF_BRANDS = (b"avif", b"avis")
+_BRANDS = {b"avif": "is AVIF", b"avis": "is AVIF", b"heic": "is HEIC", b"heix": "is HEIC"} | {
+    b"mif1": "is HEIC",
+    b"msf1": "is HEIC",
+    b"crx ": "is a camera's raw file",
+}
 
 
 def kind_of(data: bytes) -> Kind | None:
     """None: not a kind that is read."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return Kind.WEBP
-    if data[4:8] == b"ftyp":
-        return Kind.AVIF if any(brand in data[8:64] for brand in _AVIF_BRANDS) else None
     return next((kind for start, kind in _STARTS if data.startswith(start)), None)
 
 
@@ -75,7 +76,7 @@ def seen_in(data: bytes) -> str:
     if not data:
         return "is empty"
     if data[4:8] == b"ftyp":
-        return "is HEIC" if data[8:10] in {b"he", b"mi"} else "is a video"
+        return _BRANDS.get(data[8:12], "is a video")
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n")
     if head.startswith(b"<"):
         return _markup(head.lower())

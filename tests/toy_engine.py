@@ -8,7 +8,8 @@ and one in the log), `resident_mib` (what it claims to hold; 100 unless told),
 Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "burst" says more than a
 watcher may have waiting, so that the end of its permit goes unheard, "flood" never ends, and
 "take LEASE MIB" runs until it is cancelled, claims so much transient memory, and names the lease
-for it.
+for it. "stuck LEASE MIB" is the same, but cannot be cancelled: the process renews instead.
+"announce FILE" says that it renews, and does when the file is gone; "vanish" renews unannounced.
 """
 
 import asyncio
@@ -29,7 +30,13 @@ from chassis.errors import Fault, Reason, not_implemented
 from chassis.server import service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
-from hosting.engine_side import EngineProcess, permit_of, run_engine
+from hosting.engine_side import (
+    RENEW_STATUS,
+    RENEWS_LINE,
+    EngineProcess,
+    permit_of,
+    run_engine,
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -44,18 +51,36 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
         self, request: llm_pb2.GenerateRequest, context: Context
     ) -> AsyncIterator[llm_pb2.GenerateResponse]:
         word, *rest = request.prompt.split()
-        lease_id, mib = (rest[0], int(rest[1])) if word == "take" else ("", 0)
+        lease_id, mib = (rest[0], int(rest[1])) if len(rest) == 2 else ("", 0)
         async with self._process.permits.use(permit_of(context), lease_id):
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
-            with self._taking(mib):
+            with self._taking(mib), self._unless_stuck(word):
                 yield llm_pb2.GenerateResponse(text=request.prompt)
-                if word in ("hold", "take"):
+                if word in ("hold", "take", "stuck"):
                     await asyncio.Event().wait()
+                if word in ("announce", "vanish"):
+                    await self._renew(word, rest)
                 while word == "flood":
                     yield llm_pb2.GenerateResponse(text="x" * 10_000)
                 if word == "burst":
                     for _ in range(5000):
                         self._process.report_progress(1.0)
+
+    @contextmanager
+    def _unless_stuck(self, word: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # cancelled while it waits, or closed while it yields
+            if word == "stuck":
+                self._process.renew()
+            raise
+
+    async def _renew(self, word: str, rest: list[str]) -> None:
+        if word == "announce":
+            sys.stderr.write(f"{RENEWS_LINE}\n")
+            while _is_there(rest[0]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        os._exit(RENEW_STATUS)
 
     @contextmanager
     def _taking(self, mib: int) -> Iterator[None]:

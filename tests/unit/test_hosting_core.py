@@ -39,7 +39,19 @@ def test_a_step_is_in_the_table_or_refused(state: State, step: Step) -> None:
 
 def test_every_instance_ends_cold_or_failed() -> None:
     assert {state for state, _ in TRANSITIONS} == set(State) - {State.COLD, State.FAILED}
-    assert set(TRANSITIONS.values()) == set(State) - {State.LOADING}
+    assert {state for (_, step), state in TRANSITIONS.items() if step is not Step.RENEW} == set(
+        State
+    ) - {State.LOADING}
+
+
+def test_what_renews_loads_again_as_if_it_had_never_served() -> None:
+    life = Life()
+    life.take(Step.READY, NOW)
+    life.take(Step.RENEW, NOW + STABLE_MS)
+    assert life.state is State.LOADING
+    assert life.served_ms(NOW + STABLE_MS) is None
+    life.take(Step.READY, NOW + 2 * STABLE_MS)
+    assert life.served_ms(NOW + 2 * STABLE_MS + 5) == 5
 
 
 @given(st.lists(st.tuples(st.sampled_from(Step), st.integers(0, 2 * STABLE_MS)), max_size=60))
@@ -58,6 +70,8 @@ def test_any_history_keeps_the_promises(history: list[tuple[Step, int]]) -> None
             ready_ms = now
             record.clear()
             assert record.cooling_ms(now) == 0
+        if step is Step.RENEW:
+            ready_ms = None
         served_ms = None if ready_ms is None else now - ready_ms
         assert life.served_ms(now) == served_ms
         if step is Step.FAIL:

@@ -180,7 +180,8 @@ class Leaving:
             self._books.unsettled.add(victim.key)
         why = f"its memory is wanted for {model.key}"
         if victim.loading:
-            victim.given_up = True
+            # An engine that renews itself loads without a call of ours, whose end would be told.
+            victim.given_up = victim.starting
             out.append(CancelLoad(victim.key, why))
         elif victim.running:
             out.append(StartUnload(victim.key, self._books.settings.drain_ms, True, why))

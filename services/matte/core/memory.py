@@ -1,0 +1,42 @@
+"""What a network and a picture take, in MiB. Pure; sizes in, guesses from above out.
+
+A picture's stages hold its pixels, its colours and their levels; a network holds its weights, and
+while it runs its activations. The sizes of processes were measured with U²-Net in both sizes.
+"""
+
+SOLVE_BYTES_PER_PX = 120
+"""What solving takes, as `services.matte.solving.peak_bytes` says; a test compares them."""
+
+_STAGE_BYTES_PER_PX = 24
+"""Beside that: the picture, what the network sees, the matte, both colours, and their encoder's."""
+_BYTES_PER_PX = SOLVE_BYTES_PER_PX + _STAGE_BYTES_PER_PX
+_PROCESS_MIB = 250
+"""Interpreter, gRPC, numpy, onnxruntime, and the solver with its compiler."""
+_TORCH_MIB = 350
+"""torch's libraries beside that."""
+_CARD_CONTEXT_MIB = 448
+"""What a driver keeps for each process on a card, its compiled kernels included; a guess."""
+_MIB = 1 << 20
+
+
+def host_resident_mib(weights_bytes: int, *, torch: bool) -> int:
+    """A loaded engine on the host: its process, and the weights as their library lays them out."""
+    return _PROCESS_MIB + (_TORCH_MIB if torch else 0) + _ceil(weights_bytes * 5 // 4)
+
+
+def card_resident_mib(weights_bytes: int) -> int:
+    """A loaded engine's memory on a card."""
+    return _CARD_CONTEXT_MIB + _ceil(weights_bytes)
+
+
+def peak_mib(network_mib: int, weights_bytes: int, px: int) -> int:
+    """What a request for a picture of `px` adds: the network's run, and the picture's stages.
+
+    A run lays out some of its weights once more, and the larger of two networks of one family has
+    the larger activations: its weights stand for both.
+    """
+    return network_mib + _ceil(weights_bytes) + _ceil(px * _BYTES_PER_PX)
+
+
+def _ceil(size_bytes: int) -> int:
+    return -(-size_bytes // _MIB)

@@ -120,13 +120,15 @@ async def test_silence_is_filled(tmp_path: Path) -> None:
     async with pictures(tmp_path, keepalive_s=0.05) as house:
         peers = peers_of(house)
         peers.jobs["j1"] = job(position=3)
-        go_on = asyncio.Event()
+        run, end = asyncio.Event(), asyncio.Event()
 
         async def lives(_request: Any) -> AsyncIterator[pb.Job]:
             yield job(position=3)
             yield job(position=3)
-            await go_on.wait()
-            yield job(state=SUCCEEDED, revision=2)
+            await run.wait()
+            yield job(state=RUNNING, revision=2, progress=0.4)
+            await end.wait()
+            yield job(state=SUCCEEDED, revision=3)
 
         peers.watch = lives
         async with (
@@ -137,7 +139,11 @@ async def test_silence_is_filled(tmp_path: Path) -> None:
             async for line in lines:
                 if line == ": keepalive queued behind 3":
                     break
-            go_on.set()
+            run.set()
+            async for line in lines:
+                if line == ": keepalive running, 40%":
+                    break
+            end.set()
             assert "event: job" in [line async for line in lines]
 
 
@@ -294,6 +300,19 @@ async def test_a_broken_transfer_goes_on_where_it_stopped(house: House) -> None:
     answer = await read(house)
     assert (answer.status_code, answer.content) == (200, FILE)
     assert [one.offset_bytes for one in peers.reads] == [0, 4000, 8000]
+
+
+async def test_a_file_that_is_shorter_than_it_was_is_given_up(tmp_path: Path) -> None:
+    async with pictures(tmp_path, resume_s=0.1) as house:
+        finished(peers_of(house))
+
+        async def gives_less(request: Any) -> AsyncIterator[bytes]:
+            yield FILE[request.offset_bytes : 100]
+
+        peers_of(house).read = gives_less
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read(house)
+        await ended_with(house, "service_unavailable")
 
 
 async def test_a_failure_before_the_first_byte_has_its_status(house: House) -> None:

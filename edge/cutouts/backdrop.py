@@ -11,6 +11,7 @@ from edge.pictures.upload import Form
 _HEX = re.compile(r"#(?:[0-9a-fA-F]{3}){1,2}")
 _WORD = re.compile(r"[A-Za-z]{1,32}")
 _URL = re.compile(r"(?:https?:|data:)", re.IGNORECASE)
+_MOST_WORD_CHARS = 64
 _NONE = "transparent"
 _ESTIMATED = "estimated"
 
@@ -45,12 +46,12 @@ def backdrop_of(form: Form, fields: CutoutFields) -> Backdrop | None:
 def _named(given: str) -> Backdrop | None:
     if _URL.match(given):
         return Source(given, "background")
-    word = given.strip().lower()
+    word = given[:_MOST_WORD_CHARS].strip().lower()
     if word == _NONE:
         return None
     if word == _ESTIMATED:
         return Estimated()
-    if _HEX.fullmatch(word) or _WORD.fullmatch(word):
+    if len(given) < _MOST_WORD_CHARS and (_HEX.fullmatch(word) or _WORD.fullmatch(word)):
         return Color(word)
     raise bad_field(
         "background",

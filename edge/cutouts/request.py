@@ -8,13 +8,13 @@ from cohabit.matte.v1 import matte_pb2 as pb
 from edge.cutouts.backdrop import Backdrop, Color, Estimated, backdrop_of
 from edge.cutouts.body import RemovalBody
 from edge.cutouts.output import Output, output_of
-from edge.cutouts.sources import Source, check_files, only_source
+from edge.cutouts.sources import Source, check_files, subject_of
 from edge.errors import bad_field
 from edge.pictures.upload import Form
 
 JOBS_PATH = "/v1/images/background-removals/jobs"
 FILES = ("image", "file", "background_image", "background")
-FORMATS: dict[str | None, Any] = {
+_FORMATS: dict[str | None, Any] = {
     None: pb.IMAGE_FORMAT_UNSPECIFIED,
     "webp": pb.IMAGE_FORMAT_WEBP,
     "png": pb.IMAGE_FORMAT_PNG,
@@ -54,10 +54,7 @@ def understand(form: Form) -> Removal:
     body = form.read_as(RemovalBody)
     check_files(form, FILES)
     _check_jobless(body)
-    sources = {"image": body.image, "image_url": body.image_url, "file": body.file}
-    image = only_source(form, sources)
-    if image is None:
-        raise bad_field("image", "`image` is missing: a file, base64, a data URL or a URL.")
+    image = subject_of(form, body.image, body.image_url, body.file)
     backdrop = backdrop_of(form, body)
     _check_matte_only(body, backdrop)
     has_alpha = backdrop is None and not body.matte_only
@@ -116,7 +113,7 @@ def _request(
         keep_alpha=body.keep_alpha,
         edge_color=_EDGES[body.edge_color],
         output=pb.ImageOutput(
-            format=FORMATS[output.format],
+            format=_FORMATS[output.format],
             quality=output.quality,
             lossless=output.lossless,
             webp_method=body.webp_method,

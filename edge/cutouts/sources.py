@@ -37,3 +37,11 @@ def only_source(form: Form, texts: Mapping[str, str | None]) -> Source | None:
         names = " or ".join(f"`{name}`" for name in texts)
         raise bad_field(second, f"Only one picture is taken here, as {names}; send one.")
     return found[0] if found else None
+
+
+def subject_of(form: Form, image: str | None, image_url: str | None, file: str | None) -> Source:
+    """The picture to cut the subject out of, by any of its names. Raises Fault."""
+    found = only_source(form, {"image": image, "image_url": image_url, "file": file})
+    if found is None:
+        raise bad_field("image", "`image` is missing: a file, base64, a data URL or a URL.")
+    return found

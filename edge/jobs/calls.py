@@ -71,15 +71,16 @@ class JobCalls:
 
     async def watch(self, job_id: str, seen: int) -> AsyncGenerator[pb.Job, None]:
         """The job after every change behind revision `seen`, to its final state."""
-        over = False
+        told, over = 0, False
 
         def call() -> "UnaryStreamCall[Any, pb.WatchJobResponse]":
             request = pb.WatchJobRequest(owner=OWNER, job_id=job_id, after_revision=seen)
             return self.stub.WatchJob(request, timeout=self.stream_s, metadata=call_metadata())
 
-        async with aclosing(self._resumed(call, lambda: over)) as messages:
+        async with aclosing(self._resumed(call, lambda: over, lambda: told)) as messages:
             async for message in messages:
                 seen, over = message.job.revision, message.job.state in FINAL
+                told += 1
                 yield message.job
 
     async def read(self, job_id: str, result_id: str, span: Span) -> AsyncGenerator[bytes, None]:
@@ -92,30 +93,35 @@ class JobCalls:
             )
             return self.stub.ReadResult(request, timeout=self.stream_s, metadata=call_metadata())
 
-        async with aclosing(self._resumed(call, lambda: at >= span.end)) as messages:
+        read = self._resumed(call, lambda: at >= span.end, lambda: at)
+        async with aclosing(read) as messages:
             async for message in messages:
                 data = message.data[: span.end - at]
                 at += len(data)
                 yield data
 
     async def _resumed(
-        self, begin: "Callable[[], UnaryStreamCall[Any, A]]", over: Callable[[], bool]
+        self,
+        begin: "Callable[[], UnaryStreamCall[Any, A]]",
+        over: Callable[[], bool],
+        progress: Callable[[], int],
     ) -> AsyncGenerator[A, None]:
-        """What the stream says until it is over, in as many calls as that takes."""
+        """What the stream says until it is over, in as many calls as that takes.
+
+        Given up once calls have made no `progress` for `resume_s`.
+        """
         loop = asyncio.get_running_loop()
-        heard, failures, give_up_at = False, 0, 0.0
+        failures, give_up_at = 0, 0.0
         while not over():
-            call = begin()
+            call, before = begin(), progress()
             try:
                 while not over():
-                    message = await _next(call)
-                    heard, failures = True, 0
-                    yield message
+                    yield await _next(call)
             except _GoneError as gone:
-                failures += 1
+                failures = failures + 1 if progress() == before else 1
                 give_up_at = give_up_at if failures > 1 else loop.time() + self.resume_s
                 delay_s = RECONNECT.delay_s(failures)
-                if not heard or loop.time() + delay_s >= give_up_at:
+                if loop.time() + delay_s >= give_up_at:
                     raise gone.fault from None
                 await asyncio.sleep(delay_s)
             finally:

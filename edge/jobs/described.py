@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
+from edge.cutouts.request import JOBS_PATH
 from edge.documenting import Described, Operation, header, posted, said
 from edge.jobs.body import (
     KEY_PATTERN,
@@ -20,7 +21,7 @@ from edge.speech import ErrorEnvelope
 
 IMAGES_PATH = "/v1/images/generations/jobs"
 FOREGROUNDS_PATH = "/v1/images/foreground-generations/jobs"
-REMOVALS_PATH = "/v1/images/background-removals/jobs"
+REMOVALS_PATH = JOBS_PATH
 TAG = ("jobs", "Work that outlives the request for it, and every restart.")
 
 _KEY = header(

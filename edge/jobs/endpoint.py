@@ -17,8 +17,9 @@ from edge.entrance import Entrance, Guest
 from edge.errors import bad_field
 from edge.jobs.body import MOST_KEY_CHARS
 from edge.jobs.calls import OWNER, JobCalls
+from edge.jobs.parsing import Parse
 from edge.jobs.reading import job_view
-from edge.jobs.submission import Parse, Submission
+from edge.jobs.submission import Submission
 from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form

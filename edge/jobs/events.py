@@ -33,6 +33,13 @@ def event(job: pb.Job) -> bytes:
     return b"event: job\nid: %d\ndata: %s\n\n" % (job.revision, _encode(job_view(job)))
 
 
+def note(job: pb.Job) -> str:
+    """Why nothing comes yet."""
+    if job.state == pb.JOB_STATE_QUEUED:
+        return f"queued behind {job.position}"
+    return f"running, {job.progress:.0%}"
+
+
 def revision_of(request: Request) -> int:
     """The last that the client has seen, 0 for none. Raises Fault."""
     given = request.headers.get(HEADER, "").strip()
@@ -66,8 +73,7 @@ class Events:
             async for job in jobs:
                 if job.revision != seen or job.state in FINAL:
                     yield event(job)
-                elif job.state == pb.JOB_STATE_QUEUED:
-                    yield Note(f"queued behind {job.position}")
+                yield Note(note(job))
                 seen = job.revision
 
 

@@ -16,7 +16,7 @@ from edge.choice import Choice
 from edge.config import EdgeConfig
 from edge.cutouts.wiring import matte_choice
 from edge.entrance import Entrance
-from edge.jobs import submission
+from edge.jobs import parsing
 from edge.jobs.calls import JobCalls
 from edge.jobs.described import FOREGROUNDS_PATH, IMAGES_PATH, REMOVALS_PATH
 from edge.jobs.endpoint import Deal, SubmitEndpoint
@@ -77,7 +77,7 @@ def _endpoints(
         max_body_bytes=config.max_picture_body_mib * MIB,
     )
     return {
-        IMAGES_PATH: SubmitEndpoint(deal, submission.image_generation),
-        FOREGROUNDS_PATH: SubmitEndpoint(deal, submission.foreground_generation),
-        REMOVALS_PATH: SubmitEndpoint(deal, submission.background_removal),
+        IMAGES_PATH: SubmitEndpoint(deal, parsing.image_generation),
+        FOREGROUNDS_PATH: SubmitEndpoint(deal, parsing.foreground_generation),
+        REMOVALS_PATH: SubmitEndpoint(deal, parsing.background_removal),
     }

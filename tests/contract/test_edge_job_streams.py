@@ -120,13 +120,15 @@ async def test_silence_is_filled(tmp_path: Path) -> None:
     async with pictures(tmp_path, keepalive_s=0.05) as house:
         peers = peers_of(house)
         peers.jobs["j1"] = job(position=3)
-        go_on = asyncio.Event()
+        run, end = asyncio.Event(), asyncio.Event()
 
         async def lives(_request: Any) -> AsyncIterator[pb.Job]:
             yield job(position=3)
             yield job(position=3)
-            await go_on.wait()
-            yield job(state=SUCCEEDED, revision=2)
+            await run.wait()
+            yield job(state=RUNNING, revision=2, progress=0.4)
+            await end.wait()
+            yield job(state=SUCCEEDED, revision=3)
 
         peers.watch = lives
         async with (
@@ -137,7 +139,11 @@ async def test_silence_is_filled(tmp_path: Path) -> None:
             async for line in lines:
                 if line == ": keepalive queued behind 3":
                     break
-            go_on.set()
+            run.set()
+            async for line in lines:
+                if line == ": keepalive running, 40%":
+                    break
+            end.set()
             assert "event: job" in [line async for line in lines]
 
 
@@ -296,6 +302,19 @@ async def test_a_broken_transfer_goes_on_where_it_stopped(house: House) -> None:
     assert [one.offset_bytes for one in peers.reads] == [0, 4000, 8000]
 
 
+async def test_a_file_that_is_shorter_than_it_was_is_given_up(tmp_path: Path) -> None:
+    async with pictures(tmp_path, resume_s=0.1) as house:
+        finished(peers_of(house))
+
+        async def gives_less(request: Any) -> AsyncIterator[bytes]:
+            yield FILE[request.offset_bytes : 100]
+
+        peers_of(house).read = gives_less
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read(house)
+        await ended_with(house, "service_unavailable")
+
+
 async def test_a_failure_before_the_first_byte_has_its_status(house: House) -> None:
     finished(peers_of(house))
 
@@ -318,8 +337,15 @@ async def test_a_failure_after_it_cuts_the_connection(house: House) -> None:
     peers_of(house).read = fails
     with pytest.raises(httpx.RemoteProtocolError):
         await read(house)
-    # And the house goes on.
-    assert (await house.http.get("/v1/jobs/j1")).status_code == 200
+    await ended_with(house, "result_expired")
+
+
+async def ended_with(house: House, outcome: str) -> None:
+    """Returns once the metrics have it that an answer was cut short for that reason."""
+    labels = f'outcome="{outcome}",route="/v1/jobs/{{job_id}}/results/{{result_id}}",status="499"'
+    async with asyncio.timeout(DEADLINE_S):
+        while labels not in (await house.http.get("/metrics")).text:
+            pass  # told when the request is over, which is a turn of the loop away
 
 
 async def test_a_client_that_leaves_ends_the_read(house: House) -> None:
@@ -352,4 +378,5 @@ async def test_a_client_that_takes_nothing_is_left(tmp_path: Path) -> None:
         _, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.write(f"GET {RESULT} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await peers.seen("read over")
+        await ended_with(house, "slow_reader")
         writer.transport.abort()

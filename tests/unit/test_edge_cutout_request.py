@@ -12,7 +12,7 @@ from chassis.errors import Fault
 from cohabit.jobs.v1 import jobs_pb2
 from cohabit.matte.v1 import matte_pb2
 from edge.cutouts.request import understand
-from edge.jobs.submission import background_removal, foreground_generation, image_generation
+from edge.jobs.parsing import background_removal, foreground_generation, image_generation
 from edge.pictures.upload import Form, Upload
 
 FILE = Upload(b"\x89PNG\r\n\x1a\n", "image/png", "a.png")

@@ -1,6 +1,6 @@
 """The words of requests for pictures are those of the contract."""
 
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
@@ -19,7 +19,7 @@ from edge.pictures.painted import Partials
     ],
 )
 def test_every_word_of_the_contract_may_be_asked_for(
-    words: object, kind: "EnumTypeWrapper[Any]", prefix: str
+    words: object, kind: EnumTypeWrapper, prefix: str
 ) -> None:
     known = {name.removeprefix(prefix).lower() for name, _ in kind.items()}
     assert set(get_args(words)) == known - {"unspecified"}

@@ -34,7 +34,7 @@ def foreground(**more: Any) -> pb.JobSpec:
 
 @pytest.fixture
 async def peers(tmp_path: Path) -> AsyncIterator[Peers]:
-    peers = Peers(tmp_path)
+    peers = Peers(tmp_path)  # type: ignore[abstract]  # what no job asks for is not scripted
     async with peers.serving():
         yield peers
 
@@ -350,7 +350,12 @@ def _picture(**changes: Any) -> pb.JobSpec:
 
 BAD: list[tuple[str, pb.JobSpec, Reason, str]] = [
     ("nothing", pb.JobSpec(), Reason.INVALID_REQUEST, "spec"),
-    ("no model", pb.JobSpec(image_generation={}), Reason.INVALID_REQUEST, "picture.model"),
+    (
+        "no model",
+        pb.JobSpec(image_generation=pb.ImageGeneration()),
+        Reason.INVALID_REQUEST,
+        "picture.model",
+    ),
     ("steps", _picture(steps=151), Reason.INVALID_REQUEST, "picture.steps"),
     ("nan", _picture(guidance=float("nan")), Reason.INVALID_REQUEST, "picture.guidance"),
     ("strength", _picture(strength=0.5), Reason.INVALID_REQUEST, "picture.strength"),
@@ -373,7 +378,7 @@ BAD: list[tuple[str, pb.JobSpec, Reason, str]] = [
     ),
     (
         "broken picture",
-        pb.JobSpec(background_removal={"image": {"data": b"<svg>"}}),
+        pb.JobSpec(background_removal=pb.BackgroundRemoval(image=common_pb2.Media(data=b"<svg>"))),
         Reason.INVALID_IMAGE,
         "image",
     ),
@@ -404,7 +409,7 @@ async def test_what_cannot_be_done_is_refused_at_once(
     "spec",
     [
         pb.JobSpec(publication=pb.Publication()),
-        pb.JobSpec(image_generation=pb.ImageGeneration(picture=PAINT), publish={}),
+        pb.JobSpec(image_generation=pb.ImageGeneration(picture=PAINT), publish=pb.PublishTarget()),
     ],
     ids=["publication", "publish"],
 )

@@ -171,7 +171,9 @@ async def test_a_seed_is_drawn_at_acceptance_and_told(jobs: Service, peers: Peer
     spec.image_generation.picture.ClearField("seed")
     peers.faults = [Fault(Reason.ENGINE_CRASHED, "It fell over.")]
     job = await jobs.submit(spec)
-    drawn = (await jobs.get(job.job_id)).spec.image_generation.picture.seed
+    told = (await jobs.get(job.job_id)).spec.image_generation.picture
+    drawn = told.seed
+    assert told.HasField("seed")
     await jobs.ended(job.job_id)
     assert [g.seed for g in peers.generates] == [drawn, drawn, drawn + 1]
 

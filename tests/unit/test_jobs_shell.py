@@ -157,6 +157,17 @@ async def test_a_watch_says_something_even_when_nothing_happens() -> None:
     await watch.aclose()
 
 
+async def test_the_end_is_told_even_to_those_who_saw_it() -> None:
+    board = Board(Pace(least_s=0.0, most_s=60.0))
+    world = World()
+    world.submit(draft("a"))
+    world.made("a")
+    board.show(world.rows["a"])
+    async with asyncio.timeout(DEADLINE_S):
+        watch = board.watch("o", "a", world.rows["a"].revision + 9)
+        assert [job async for job in watch] == [world.rows["a"]]
+
+
 async def test_changes_that_come_together_are_told_together() -> None:
     board = Board(Pace(least_s=0.02, most_s=60.0))
     world = World()

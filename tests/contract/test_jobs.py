@@ -92,7 +92,7 @@ async def test_a_foreground_goes_to_the_matte_as_bare_pixels(jobs: Service, peer
     assert peers.generates[0].output.format == diffusion_pb2.IMAGE_FORMAT_PPM
     assert peers.removals[0].image.data.startswith(b"P6")
     roles = [pb.ResultRole.Name(r.role) for r in done.results]
-    assert roles == ["RESULT_ROLE_SOURCE", "RESULT_ROLE_CUTOUT", "RESULT_ROLE_MATTE"]
+    assert roles == ["RESULT_ROLE_CUTOUT", "RESULT_ROLE_MATTE", "RESULT_ROLE_SOURCE"]
     assert {r.mime_type for r in done.results} == {"image/webp"}
     assert {r.seed for r in done.results} == {7}
 
@@ -126,11 +126,11 @@ async def test_a_generated_backdrop_keeps_the_light_of_the_old_one(
     assert composed.foreground.data.startswith(b"P7")
     assert composed.backdrop.image.data.startswith(b"P6")
     assert not peers.composing_with_permit
-    assert sorted(r.result_id for r in done.results) == [
-        "backdrop-0",
-        "background-0",
+    assert [r.result_id for r in done.results] == [
         "image-0",
         "matte-0",
+        "background-0",
+        "backdrop-0",
     ]
     for result in done.results:
         assert decode(await jobs.read(done.job_id, result.result_id), Bounds(), "x").width_px == 40

@@ -787,7 +787,7 @@ class Job(_message.Message):
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]:
-        """Complete when SUCCEEDED; empty before."""
+        """Complete when SUCCEEDED, the picture that was asked for first; empty before."""
 
     @_builtins.property
     def failure(self) -> _common_pb2.Failure:

@@ -4,6 +4,7 @@ Metadata of megabytes is left out; a file made to be decoded hundreds of times o
 (ITU-T T.81, annex B: marker segments.)
 """
 
+import re
 from dataclasses import dataclass
 
 from imaging.refusals import Unreadable
@@ -12,6 +13,7 @@ _MOST_SEGMENTS = 4096
 _MOST_SCANS = 32
 """Every scan of a progressive file passes over all of its pixels; writers use about ten."""
 
+_MARKER = re.compile(rb"\xff[^\x00\xff]", re.DOTALL)
 _START_OF_SCAN = 0xDA
 _BARE = frozenset({0x01, 0xD8, *range(0xD0, 0xD8)})
 """Markers without a length behind them."""
@@ -51,12 +53,10 @@ def sift(data: bytes) -> Sifted:
 
 def _next_marker(data: bytes, at: int) -> tuple[int, int]:
     """Where what follows the marker begins, and the marker; fill bytes are passed over."""
-    start = data.find(b"\xff", at)
-    while 0 <= start < len(data) - 1:
-        if data[start + 1] not in {0x00, 0xFF}:
-            return start + 2, data[start + 1]
-        start = data.find(b"\xff", start + 1)
-    raise Unreadable("is JPEG, cut short before its picture begins")
+    found = _MARKER.search(data, at)
+    if found is None:
+        raise Unreadable("is JPEG, cut short before its picture begins")
+    return found.end(), data[found.end() - 1]
 
 
 def _few_scans(data: bytes) -> bytes:

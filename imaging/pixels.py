@@ -56,7 +56,7 @@ def _from_16_bits(image: Image.Image) -> tuple[Image.Image, Pixels | None]:
     key = image.info.get("transparency")
     alpha = None
     if isinstance(key, int):
-        alpha = _unless_opaque(np.where(values == key, 0, 255).astype(np.uint8))
+        alpha = _unless_opaque((values != key) * np.uint8(255))
     return Image.fromarray(scaled(values, 65_535)), alpha
 
 

@@ -95,8 +95,8 @@ def _bits(data: bytes, header: Header) -> Pixels:
         raise Unreadable("is PBM, cut short")
     packed = np.frombuffer(data, np.uint8, row_bytes * header.height_px, header.starts_at)
     bits = np.unpackbits(packed.reshape(header.height_px, row_bytes), axis=1)
-    white = np.where(bits[:, : header.width_px] == 0, 255, 0)
-    return white.astype(np.uint8)[..., None]
+    white = np.equal(bits[:, : header.width_px], 0)
+    return (white * np.uint8(255))[..., None]
 
 
 def scaled(

@@ -36,7 +36,8 @@ def _middle(picture: Picture, width_px: int, height_px: int) -> tuple[float, flo
     """The largest box of the new shape in the middle of the picture."""
     scale = min(picture.width_px / width_px, picture.height_px / height_px)
     wide, high = width_px * scale, height_px * scale
-    left, top = (picture.width_px - wide) / 2, (picture.height_px - high) / 2
+    left = max((picture.width_px - wide) / 2, 0.0)  # not a rounding error outside
+    top = max((picture.height_px - high) / 2, 0.0)
     return left, top, min(left + wide, picture.width_px), min(top + high, picture.height_px)
 
 

@@ -202,6 +202,7 @@ def _wasters() -> dict[str, bytes]:
     remark = forge.segment(0xFE, b"")
     return {
         "jpeg-remarks-without-end": forge.jpeg_with(*[remark] * 100_000),
+        "gif-remarks-without-end": _gif_remarks(400_000),
         "jpeg-scans-5000": forge.many_scans(5000),
         "png-chunks-without-end": forge.small_png(*[chunk(b"tEXt", b"")] * 150_000),
         "tiff-strips-400000": forge.gray_tiff(16, 16, t273=(4, 400_000, 400)) + bytes(1_600_000),
@@ -270,6 +271,12 @@ def _either() -> Iterator[Case]:
     }
     for name, data in cases.items():
         yield Case(f"either/{name}", data, Verdict.EITHER)
+
+
+def _gif_remarks(pieces: int) -> bytes:
+    data = saved(in_mode("P"), "GIF")
+    at = data.index(b"\x2c\0\0\0\0")
+    return data[:at] + b"\x21\xfe" + b"\x01?" * pieces + b"\0" + data[at:]
 
 
 def _gif_beyond() -> bytes:

@@ -102,7 +102,7 @@ class Service:
         lease_id = await self._lease(key, model.footprint.resident_mib)
         call = self.models.LoadModel(models_pb2.LoadModelRequest(key=key, lease_id=lease_id))
         async with asyncio.timeout(LOAD_S):
-            instance = (await drained(call))[-1].instance
+            instance: models_pb2.Instance = (await drained(call))[-1].instance
         self.grants.addresses[key] = instance.address
         return instance
 

@@ -34,7 +34,7 @@ _FINER = 2
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A picture, its matte and the two photographs it is made of. Colours (H, W, 3), alpha (H, W)."""
+    """A picture, its matte and what it is made of. Colours are (H, W, 3), alpha (H, W), bytes."""
 
     name: str
     kind: str
@@ -45,7 +45,7 @@ class Composite:
 
 
 def composites(size: int, most: int = COMPOSITES) -> Iterator[Composite]:
-    """The first `most` of all, size × size pixels, one at a time: large ones fill memory."""
+    """The first `most` of all, `size` pixels square, one at a time: large ones fill memory."""
     for number in range(min(most, COMPOSITES)):
         yield composite(number, size)
 

@@ -45,8 +45,8 @@ class Engine:
         return call_metadata(f"p{self._permits}")
 
     def remove(self, data: bytes, **fields: Any) -> Any:
-        fields = {"model": "small", "output": PNG} | fields
-        request = pb.RemoveBackgroundRequest(image=media(data), **fields)
+        wanted: dict[str, Any] = {"model": "small", "output": PNG, "image": media(data)}
+        request = pb.RemoveBackgroundRequest(**wanted | fields)
         return self.stub.RemoveBackground(request, metadata=self.permit(), timeout=DEADLINE_S)
 
 
@@ -107,9 +107,7 @@ async def test_what_an_engine_answers(tmp_path: Path) -> None:
         assert instance.placement.kind == "cpu"
 
 
-@pytest.mark.parametrize(
-    ("width_px", "height_px"), [(1, 1), (1, 7), (500, 1), (2, 3), (331, 127)]
-)
+@pytest.mark.parametrize(("width_px", "height_px"), [(1, 1), (1, 7), (500, 1), (2, 3), (331, 127)])
 async def test_any_size(tmp_path: Path, width_px: int, height_px: int) -> None:
     async with engine(tmp_path) as (_, e, _):
         answer = await e.remove(

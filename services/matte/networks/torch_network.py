@@ -6,7 +6,9 @@ an exported program keeps the types that it was exported with, under autocast.
 """
 
 import time
+import warnings
 from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,7 +45,7 @@ class TorchNetwork:
             module = module.half().to(memory_format=torch.channels_last)
         self._module: Any = module
         if spec.compile:
-            self._module = self._trusted(torch.compile(module), module)
+            self._module = self._compiled(module)
 
     def matte(self, rgb: Pixels, *, colors: bool) -> Matted:
         """See `Network`."""
@@ -73,7 +75,7 @@ class TorchNetwork:
         stack = ExitStack()
         stack.enter_context(_told())
         stack.enter_context(torch.inference_mode())
-        if self.solves and not self._halved:
+        if self._torch.type == "cuda" and not self._halved:
             stack.enter_context(torch.autocast("cuda", dtype=torch.float16))
         return stack
 
@@ -108,12 +110,13 @@ class TorchNetwork:
         foreground, background = estimate_on_device(image, share)
         return Solved(_pixels(foreground), _pixels(background))
 
-    def _trusted(self, compiled: Any, eager: Any) -> Any:
-        """`compiled` if its mattes are those of `eager`, else `eager`, and why."""
+    def _compiled(self, eager: Any) -> Any:
+        """`eager` compiled, if that makes the same mattes; else as it is, and the log says why."""
         from services.matte.networks.opening import sample  # noqa: PLC0415 - it imports us
 
         picture = sample(self.family.side_px)
         try:
+            compiled: Any = torch.compile(eager)
             with self._running():
                 there = self._scaled(self._answer(compiled, picture), picture)
                 here = self._scaled(self._answer(eager, picture), picture)
@@ -145,8 +148,7 @@ def _module(spec: EngineSpec, device: torch.device) -> Any:
         return hub_module(spec).eval().to(device)
     try:
         if files.torch_kind(spec.path) == "script":
-            return torch.jit.load(  # type: ignore[no-untyped-call]
-                str(spec.path), map_location=device).eval()
+            return _scripted(spec.path, device)
         return torch.export.load(spec.path).module().to(device)
     except Fault:
         raise
@@ -154,6 +156,12 @@ def _module(spec: EngineSpec, device: torch.device) -> Any:
         said = str(error).strip().partition("\n")[0][:300]
         message = f"The network {spec.path.name} cannot be used: {said}"
         raise Fault(Reason.MODEL_FAILED, message) from None
+
+
+def _scripted(path: Path, device: torch.device) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the format is an old one: we know
+        return torch.jit.load(str(path), map_location=device).eval()  # type: ignore[no-untyped-call]
 
 
 def _family(spec: EngineSpec) -> Family:

@@ -34,8 +34,8 @@ _SCHEDULE = Schedule()
 def estimate(rgb: NDArray[Any], alpha: NDArray[Any]) -> Solved:
     """Foreground and background of `rgb` (H, W, 3) under `alpha` (H, W).
 
-    Either may be uint8 or float32 in [0, 1]; what lies outside is taken as the nearer end. Both answers
-    are uint8. What is no picture is refused (`INVALID_IMAGE`, `SIZE_MISMATCH`).
+    Either may be uint8 or float32 in [0, 1]; what lies outside is taken as the nearer end. Both
+    answers are uint8. What is no picture is refused (`INVALID_IMAGE`, `SIZE_MISMATCH`).
     """
     check(rgb, alpha)
     colours = tuple(np.empty(rgb.shape, np.uint8) for _ in range(2))
@@ -64,7 +64,7 @@ def peak_bytes(width: int, height: int) -> int:
     """
     answers = 6 * width * height
     levels = sum(24 * level.height * level.width for level in _levels(height, width)[-3:-1])
-    deepest = max(_SCHEDULE.finest_sweeps + (_SCHEDULE.sweeps,))
+    deepest = max(*_SCHEDULE.finest_sweeps, _SCHEDULE.sweeps)
     lane = STRIP_COLUMNS // 2 + 2 * deepest + 3 * LEAD
     return answers + levels + _threads() * 4 * LANES * (2 * deepest + 2) * lane + (1 << 20)
 
@@ -114,7 +114,8 @@ def _mean_colours(rgb: NDArray[Any], alpha: NDArray[Any]) -> Floats:
     matte = alpha[::step, ::step].astype(np.float32) * _unit(alpha)
     means = np.zeros((1, 6, 1), np.float32)
     for first, sure in ((0, matte > SURELY_FOREGROUND), (3, matte < SURELY_BACKGROUND)):
-        means[0, first : first + 3, 0] = colours[sure].sum(axis=0) / max(1, sure.sum())
+        total = sure.ravel().astype(np.float32) @ colours.reshape(-1, 3)
+        means[0, first : first + 3, 0] = total / max(1, np.count_nonzero(sure))
     return means
 
 

@@ -2,13 +2,13 @@
 
 What is solved stands in `schedule`. Here is how it is made fast:
 
-- Even and odd pixels of a row lie apart ("lanes"), so that those of one colour of the chessboard are
-  contiguous and a half sweep is vector instructions throughout.
-- All sweeps run in one pass over the rows. Half sweep j does row t - 1 - j when row t comes in: it then
-  finds its neighbours exactly as far as half sweep j - 1 left them. Only a ring of rows is held, which
-  stays in the cache; colours of the finest level go from there straight to bytes.
+- Even and odd pixels of a row lie apart ("lanes"), so that those of one colour of the chessboard
+  are contiguous and a half sweep is vector instructions throughout.
+- All sweeps run in one pass over the rows. Half sweep j does row t - 1 - j when row t comes in: it
+  then finds its neighbours exactly as far as half sweep j - 1 left them. Only a ring of rows is
+  held, which stays in the cache; the finest level's colours go from there straight to bytes.
 - A band or strip starts and ends as many pixels too far as there are half sweeps. What its cut has
-  spoiled never reaches what it writes, so the answer is the same bit for bit however it is cut.
+  spoiled never reaches what it writes: the answer is the same bit for bit however it is cut.
 
 Compiled without the GIL and without numba's own threads, whose default layer ends the process when
 two threads use it at once. All kernels stand in this one file: numba's cache looks at no other.
@@ -36,7 +36,7 @@ _FAST = {"contract", "reassoc", "arcp", "nsz", "nnan", "ninf"}
 
 
 class _Distinct(Compiler):  # type: ignore[misc]
-    """Tells LLVM that no argument overlaps another: it would check so many at run time, and give up."""
+    """Tells LLVM that no argument overlaps another; to check that takes more than it gains."""
 
     def define_pipelines(self) -> Any:
         self.state.flags.noalias = True
@@ -60,6 +60,12 @@ _kernel = _compiled()
 _loop = _compiled(pipeline_class=_Distinct)
 
 
+@_kernel
+def _within(value: Any) -> Any:
+    """The nearest number that a colour or an alpha can be."""
+    return max(f4(0), min(f4(1), value))
+
+
 @_loop
 def _relax(
     f: Any, b: Any, fl: Any, fr: Any, fu: Any, fd: Any, bl: Any, br: Any, bu: Any, bd: Any,
@@ -71,8 +77,8 @@ def _relax(
         mf = stay[i] * f[i] + left[i] * fl[i] + right[i] * fr[i] + up[i] * fu[i] + down[i] * fd[i]
         mb = stay[i] * b[i] + left[i] * bl[i] + right[i] * br[i] + up[i] * bu[i] + down[i] * bd[i]
         r = image[i] - mb - a[i] * (mf - mb)
-        f[i] = max(f4(0), min(f4(1), mf + va[i] * r))
-        b[i] = max(f4(0), min(f4(1), mb + vb[i] * r))
+        f[i] = _within(mf + va[i] * r)
+        b[i] = _within(mb + vb[i] * r)
 
 
 @_kernel
@@ -133,17 +139,17 @@ def _to_itself(k: Any, which: int, first: int, last: int) -> None:
 
 @_loop
 def _split(even: Any, odd: Any, row: Any, step: int, columns: int, unit: float) -> None:
-    """A row's every `step`-th value into two lanes, within 0 and 1."""
-    if step == 1:
+    """A row's every `step`-th value, times `unit` and within 0 and 1, into two lanes."""
+    if step == 1:  # the vectoriser has to see the stride
         for i in range(columns // 2):
-            even[i] = max(f4(0), min(f4(1), f4(row[u4(2) * u4(i)]) * unit))
-            odd[i] = max(f4(0), min(f4(1), f4(row[u4(2) * u4(i) + u4(1)]) * unit))
+            even[i] = _within(f4(row[u4(2) * u4(i)]) * unit)
+            odd[i] = _within(f4(row[u4(2) * u4(i) + u4(1)]) * unit)
     else:
         for i in range(columns // 2):
-            even[i] = max(f4(0), min(f4(1), f4(row[2 * i * step]) * unit))
-            odd[i] = max(f4(0), min(f4(1), f4(row[(2 * i + 1) * step]) * unit))
+            even[i] = _within(f4(row[u4(2 * step) * u4(i)]) * unit)
+            odd[i] = _within(f4(row[u4(2 * step) * u4(i) + u4(step)]) * unit)
     if columns & 1:
-        even[columns // 2] = max(f4(0), min(f4(1), f4(row[(columns - 1) * step]) * unit))
+        even[columns // 2] = _within(f4(row[(columns - 1) * step]) * unit)
 
 
 @_loop
@@ -151,38 +157,43 @@ def _split_colours(
     e0: Any, e1: Any, e2: Any, o0: Any, o1: Any, o2: Any, row: Any, step: int, columns: int,
     unit: float,
 ) -> None:  # fmt: skip
-    """The same for pixels of three."""
+    """The same for pixels of three values, into two lanes of each channel."""
     if step == 1:
         for i in range(columns // 2):
             j = u4(6) * u4(i)
-            e0[i] = f4(row[j]) * unit
-            e1[i] = f4(row[j + u4(1)]) * unit
-            e2[i] = f4(row[j + u4(2)]) * unit
-            o0[i] = f4(row[j + u4(3)]) * unit
-            o1[i] = f4(row[j + u4(4)]) * unit
-            o2[i] = f4(row[j + u4(5)]) * unit
+            e0[i] = _within(f4(row[j]) * unit)
+            e1[i] = _within(f4(row[j + u4(1)]) * unit)
+            e2[i] = _within(f4(row[j + u4(2)]) * unit)
+            o0[i] = _within(f4(row[j + u4(3)]) * unit)
+            o1[i] = _within(f4(row[j + u4(4)]) * unit)
+            o2[i] = _within(f4(row[j + u4(5)]) * unit)
     else:
         for i in range(columns // 2):
             j = u4(6 * step) * u4(i)
-            e0[i] = f4(row[j]) * unit
-            e1[i] = f4(row[j + u4(1)]) * unit
-            e2[i] = f4(row[j + u4(2)]) * unit
+            e0[i] = _within(f4(row[j]) * unit)
+            e1[i] = _within(f4(row[j + u4(1)]) * unit)
+            e2[i] = _within(f4(row[j + u4(2)]) * unit)
             j += u4(3 * step)
-            o0[i] = f4(row[j]) * unit
-            o1[i] = f4(row[j + u4(1)]) * unit
-            o2[i] = f4(row[j + u4(2)]) * unit
+            o0[i] = _within(f4(row[j]) * unit)
+            o1[i] = _within(f4(row[j + u4(1)]) * unit)
+            o2[i] = _within(f4(row[j + u4(2)]) * unit)
     if columns & 1:
         j = u4(3 * step) * u4(columns - 1)
-        e0[columns // 2] = f4(row[j]) * unit
-        e1[columns // 2] = f4(row[j + u4(1)]) * unit
-        e2[columns // 2] = f4(row[j + u4(2)]) * unit
+        e0[columns // 2] = _within(f4(row[j]) * unit)
+        e1[columns // 2] = _within(f4(row[j + u4(1)]) * unit)
+        e2[columns // 2] = _within(f4(row[j + u4(2)]) * unit)
 
 
 @_loop
-def _double(even: Any, odd: Any, coarse: Any, count: int) -> None:
-    for i in range(count):
-        even[i] = coarse[i]
-        odd[i] = coarse[i]
+def _double(even: Any, odd: Any, upper: Any, lower: Any, evens: int) -> None:
+    """A row between two of the coarser level, or on one given twice: pixels and what is between."""
+    ends = min(evens, upper.shape[0] - 1)
+    for i in range(ends):
+        even[i] = f4(0.5) * (upper[i] + lower[i])
+        odd[i] = f4(0.25) * (upper[i] + lower[i] + upper[i + 1] + lower[i + 1])
+    for i in range(ends, evens):
+        even[i] = f4(0.5) * (upper[i] + lower[i])
+        odd[i] = even[i]
 
 
 @_loop
@@ -252,68 +263,96 @@ def _take_colours(k: Any, row: Any, step: int, columns: int, unit: float) -> Non
 
 
 @_kernel
+def _double_row(lanes: Any, coarse: Any, t: int, x: int, evens: int) -> None:
+    """What row t begins with: the colours of the coarser level, and halfway between them."""
+    upper, lower = t // 2, min((t + 1) // 2, coarse.shape[0] - 1)
+    for c in range(6):
+        even, odd = lanes[0, c, LEAD:], lanes[1, c, LEAD:]
+        _double(even, odd, coarse[upper, c, x:], coarse[lower, c, x:], evens)
+
+
+@_kernel
+def _weigh_row(
+    k: Any, own: Any, above: Any, below: Any, columns: int,
+    first_row: bool, last_row: bool, first_column: bool, last_column: bool,
+    relaxation: float, epsilon: float,
+) -> None:  # fmt: skip
+    """Both lanes' coefficients; the flags say where the picture ends."""
+    for p in range(2):
+        count = (columns + 1 - p) // 2
+        _weigh_lane(
+            k[p], own[p], own[1 - p], above[p], below[p], p, count, relaxation, epsilon
+        )  # fmt: skip
+        if first_row:
+            _to_itself(k[p], 3, 0, count)
+        if last_row:
+            _to_itself(k[p], 4, 0, count)
+    if first_column:
+        _to_itself(k[0], 1, 0, 1)
+    if last_column:
+        _to_itself(k[1 - columns % 2], 2, (columns - 1) // 2, (columns - 1) // 2 + 1)
+
+
+@_kernel
+def _write_row(
+    planes: Any, foreground: Any, background: Any, lanes: Any, spare: Any, r: int,
+    x0: int, first: int, columns: int,
+) -> None:  # fmt: skip
+    """A row that has had all its sweeps, to where it belongs."""
+    if planes.shape[0] > 0:
+        for c in range(6):
+            _join(planes[r, c, x0:], lanes[0, c, first:], lanes[1, c, first:], columns)
+    else:
+        _write_bytes(foreground[r, 3 * x0 :], lanes, spare, 0, first, columns)
+        _write_bytes(background[r, 3 * x0 :], lanes, spare, 3, first, columns)
+
+
+@_kernel
 def _strip(
     colours: Any, k: Any, alphas: Any, spare: Any,
     image_u8: Any, image_f32: Any, alpha_u8: Any, alpha_f32: Any, coarse: Any,
     planes: Any, foreground: Any, background: Any, step: int, height: int, width: int,
     y0: int, y1: int, x0: int, x1: int, sweeps: int, relaxation: float, epsilon: float,
 ) -> None:  # fmt: skip
-    """Rows y0 to y1 and columns x0 to x1 of a level; x0 is even."""
+    """Rows y0 to y1 and columns x0 to x1 of a level; x0 is even. The first four are the ring."""
     halves, ring = 2 * sweeps, 2 * sweeps + 2
     top, bottom = max(0, y0 - halves), min(height, y1 + halves) - 1
     near, far = max(0, x0 - halves), min(width, x1 + halves)
     columns = far - near
-    evens, odds = (columns + 1) // 2, columns // 2
     for t in range(top, y1 + halves):
         if t <= bottom:
-            s = t % ring
-            for c in range(6):
-                _double(
-                    colours[s, 0, c, LEAD:], colours[s, 1, c, LEAD:],
-                    coarse[t // 2, c, near // 2 :], evens,
-                )  # fmt: skip
+            s, y, x = t % ring, t * step, near * step
+            _double_row(colours[s], coarse, t, near // 2, (columns + 1) // 2)
             if alpha_u8.shape[0] > 0:
-                _take_alpha(alphas[s], alpha_u8[t * step, near * step :], step, columns, BYTE)
+                _take_alpha(alphas[s], alpha_u8[y, x:], step, columns, BYTE)
             else:
-                _take_alpha(alphas[s], alpha_f32[t * step, near * step :], step, columns, f4(1))
+                _take_alpha(alphas[s], alpha_f32[y, x:], step, columns, f4(1))
             if image_u8.shape[0] > 0:
-                _take_colours(k[s], image_u8[t * step, 3 * near * step :], step, columns, BYTE)
+                _take_colours(k[s], image_u8[y, 3 * x :], step, columns, BYTE)
             else:
-                _take_colours(k[s], image_f32[t * step, 3 * near * step :], step, columns, f4(1))
+                _take_colours(k[s], image_f32[y, 3 * x :], step, columns, f4(1))
         r = t - 1
         if top <= r <= bottom:
-            s, u, d = r % ring, max(r - 1, top) % ring, min(r + 1, bottom) % ring
-            for p in range(2):
-                _weigh_lane(
-                    k[s, p], alphas[s, p], alphas[s, 1 - p], alphas[u, p], alphas[d, p],
-                    p, odds if p else evens, relaxation, epsilon,
-                )  # fmt: skip
-                if r == 0:
-                    _to_itself(k[s, p], 3, 0, evens)
-                if r == height - 1:
-                    _to_itself(k[s, p], 4, 0, evens)
-            if near == 0:
-                _to_itself(k[s, 0], 1, 0, 1)
-            if far == width:
-                _to_itself(k[s, 1 - width % 2], 2, (columns - 1) // 2, (columns - 1) // 2 + 1)
+            s, above, below = r % ring, max(r - 1, top) % ring, min(r + 1, bottom) % ring
+            _weigh_row(
+                k[s], alphas[s], alphas[above], alphas[below], columns,
+                r == 0, r == height - 1, near == 0, far == width, relaxation, epsilon,
+            )  # fmt: skip
         for j in range(halves):
             r = t - 1 - j
             if top <= r <= bottom:
-                p = (r + j) & 1
+                p, s = (r + j) & 1, r % ring
                 _half_sweep(
-                    colours[r % ring, p], colours[r % ring, 1 - p],
+                    colours[s, p], colours[s, 1 - p],
                     colours[(r - 1) % ring, p], colours[(r + 1) % ring, p],
-                    k[r % ring, p], p, odds if p else evens,
+                    k[s, p], p, (columns + 1 - p) // 2,
                 )  # fmt: skip
         r = t - halves
         if y0 <= r < y1:
-            lanes, first = colours[r % ring], LEAD + (x0 - near) // 2
-            if planes.shape[0] > 0:
-                for c in range(6):
-                    _join(planes[r, c, x0:], lanes[0, c, first:], lanes[1, c, first:], x1 - x0)
-            else:
-                _write_bytes(foreground[r, 3 * x0 :], lanes, spare, 0, first, x1 - x0)
-                _write_bytes(background[r, 3 * x0 :], lanes, spare, 3, first, x1 - x0)
+            _write_row(
+                planes, foreground, background, colours[r % ring], spare, r,
+                x0, LEAD + (x0 - near) // 2, x1 - x0,
+            )  # fmt: skip
 
 
 @_kernel
@@ -322,15 +361,15 @@ def solve_band(
     planes: Any, foreground: Any, background: Any, step: int, height: int, width: int,
     y0: int, y1: int, sweeps: int, relaxation: float, epsilon: float,
 ) -> None:  # fmt: skip
-    """Rows y0 to y1 of a level of height × width, into `planes` or, when that is empty, into bytes.
+    """Rows y0 to y1 of a level of (height, width), into `planes` or, if that is empty, into bytes.
 
-    Image (H, 3 W) and alpha (H, W) are the whole picture's; each comes in one type and is empty in the
-    other, as compiling for every pair would take four times as long. Coarse (h', 6, w') and planes
-    (h, 6, w) are float32, foreground and background (H, 3 W) uint8.
+    Image (H, 3 W) and alpha (H, W) are the whole picture's; each comes in one type and is empty in
+    the other, as compiling for every pair would take four times as long. Coarse (h', 6, w') and
+    planes (h, 6, w) are float32, foreground and background (H, 3 W) uint8.
     """
     ring = 2 * sweeps + 2
     most = min(width, STRIP_COLUMNS + 4 * sweeps)
-    lane = (most // 2 + 1 + 2 * LEAD) // LEAD * LEAD
+    lane = (most // 2 + 1 + 3 * LEAD) // LEAD * LEAD
     colours = np.zeros((ring, 2, 6, lane), f4)
     k = np.zeros((ring, 2, 11, lane), f4)
     alphas = np.zeros((ring, 2, lane), f4)

@@ -33,7 +33,8 @@ DIFFUSION = {
             },
             "defaults": {"steps": 2, "guidance": 1, "width_px": 64, "height_px": 64},
             "peak": {"condition_mib": 8, "denoise": SMALL, "decode": {"per_mpx_mib": 1950}},
-        }
+        },
+        "absent": {"family": "sdxl", "files": {"model": "nowhere.safetensors"}},
     }
 }
 
@@ -104,8 +105,38 @@ async def test_a_picture_over_the_service_and_what_it_comes_to(house: House) -> 
         fault = fault_of(caught.value, "diffusion")
         assert fault.reason is Reason.IMAGE_TOO_LARGE
         assert fault.metadata["max_px"] == str(4 << 20)
+        for model, reason in (("absent", Reason.MODEL_FAILED), ("none", Reason.MODEL_NOT_FOUND)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.PlanGeneration(
+                    diffusion_pb2.PlanGenerationRequest(model=model), timeout=DEADLINE_S
+                )
+            assert fault_of(caught.value, "diffusion").reason is reason
+        encoding = diffusion_pb2.EncodeIdentityRequest(model="painter")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.EncodeIdentity(encoding, timeout=DEADLINE_S)
+        assert fault_of(caught.value, "diffusion").reason is Reason.NOT_IMPLEMENTED
         loras = await stub.ListLoras(diffusion_pb2.ListLorasRequest(), timeout=DEADLINE_S)
         assert not loras.loras
+
+
+async def test_who_waits_for_the_same_model_gets_another_turn(house: House) -> None:
+    async with painter(house) as stub:
+        before, _ = await picture(stub)
+        for _ in range(2):
+            was = await instance(house)
+            request = diffusion_pb2.GenerateRequest(
+                model="painter", prompt="long", width_px=512, height_px=512, steps=20
+            )
+            call = stub.Generate(request, timeout=DEADLINE_S)
+            async for event in call:
+                if event.progress.done_steps:
+                    break
+            waiting = [asyncio.create_task(picture(stub)) for _ in range(3)]
+            call.cancel()
+            assert [data for data, _ in await asyncio.gather(*waiting)] == [before] * 3
+            now = await instance(house)
+            assert (now.instance_id, now.lease_id) == (was.instance_id, was.lease_id)
+            assert now.address != was.address
 
 
 async def test_a_cancel_in_the_middle_frees_client_and_device(

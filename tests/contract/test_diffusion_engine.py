@@ -16,9 +16,15 @@ from chassis.errors import Reason
 from chassis.status import fault_of
 from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
+from hosting.engine_side import EngineProcess
 from imaging.encode import encode
 from imaging.values import Encoding, Format, Picture
+from services.diffusion import engine_main
+from services.diffusion.engine_servicer import EngineServicer
+from services.diffusion.loaded import LoadedModel
+from services.diffusion.values import File
 from tests.diffusion_kit import DEADLINE_S, Answer, Engine, answer_of, asking, engine, spec_of_tiny
+from tests.hosting_world import drained
 from tests.tiny_diffusion import TinyDiffusion, make_tiny_diffusion, write_lora
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -318,6 +324,29 @@ async def test_a_revoked_permit_ends_its_stream_with_the_reason(tiny: Engine) ->
     async with asyncio.timeout(DEADLINE_S):
         await revoking
     assert not tiny.process.permits.running
+
+
+async def test_a_reader_that_stops_reading_is_cut_off(
+    made: TinyDiffusion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models: list[LoadedModel] = []
+
+    def hasty(process: EngineProcess, model: LoadedModel) -> EngineServicer:
+        models.append(model)
+        return EngineServicer(process, model, read_within_s=1.0)
+
+    monkeypatch.setattr(engine_main, "EngineServicer", hasty)
+    async with engine(spec_of_tiny(made), tmp_path) as running:
+        await running.generate(asking())
+        [key] = models[0].cache._kept
+        models[0].cache.keep(key, File(bytes(40 << 20), "image/png"))  # more than any buffer holds
+        stream, began_s = running.call(asking()), asyncio.get_running_loop().time()
+        await stream.read()
+        while asyncio.get_running_loop().time() < began_s + 1.5:  # others are served meanwhile
+            await running.generate(fresh())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await drained(stream)
+        assert fault_of(caught.value, "model").reason is Reason.SLOW_READER
 
 
 async def test_loras_are_listed(tiny: Engine, lora_dir: Path) -> None:

@@ -43,7 +43,7 @@ def estimate_on_device(
             colours = _swept(
                 colours, picture[..., ::step, ::step], matte[..., ::step, ::step], level, schedule
             )
-        foreground, background = colours.unbind(1)
+        foreground, background = _with_known(colours, picture, matte).unbind(1)
         return foreground, background
 
 
@@ -107,6 +107,12 @@ def _swept(
         mean.addcmul_(pull, rest.unsqueeze(1)).clamp_(0, 1)
         colours = torch.where(odd if half % 2 else ~odd, mean, colours)
     return colours
+
+
+def _with_known(colours: Tensor, image: Tensor, alpha: Tensor) -> Tensor:
+    """Pixels that are all foreground or all background have the picture's own colours."""
+    known = torch.stack((alpha == 1, alpha == 0), 1)
+    return torch.where(known, image.unsqueeze(1), colours)
 
 
 def _beside(values: Tensor, down: int, right: int) -> Tensor:

@@ -99,6 +99,24 @@ def _half_sweep(
 
 
 @_loop
+def _keep_known(ff: Any, bb: Any, f: Any, b: Any, a: Any, image: Any, count: int) -> None:
+    """One channel of one lane, to where neighbours do not see what is the picture's own."""
+    for i in range(count):
+        ff[i] = image[i] if a[i] == f4(1) else f[i]
+        bb[i] = image[i] if a[i] == f4(0) else b[i]
+
+
+@_kernel
+def _keep_known_row(out: Any, lanes: Any, k: Any) -> None:
+    for p in range(2):
+        for f in range(3):
+            _keep_known(
+                out[p, f], out[p, f + 3], lanes[p, f], lanes[p, f + 3], k[p, 5], k[p, 8 + f],
+                lanes.shape[2],
+            )  # fmt: skip
+
+
+@_loop
 def _weigh(
     stay: Any, left: Any, right: Any, up: Any, down: Any, own: Any, va: Any, vb: Any,
     a: Any, al: Any, ar: Any, au: Any, ad: Any, count: int, relaxation: float, epsilon: float,
@@ -309,12 +327,12 @@ def _write_row(
 
 @_kernel
 def _strip(
-    colours: Any, k: Any, alphas: Any, spare: Any,
+    colours: Any, k: Any, alphas: Any, final: Any, spare: Any,
     image_u8: Any, image_f32: Any, alpha_u8: Any, alpha_f32: Any, coarse: Any,
     planes: Any, foreground: Any, background: Any, step: int, height: int, width: int,
     y0: int, y1: int, x0: int, x1: int, sweeps: int, relaxation: float, epsilon: float,
 ) -> None:  # fmt: skip
-    """Rows y0 to y1 and columns x0 to x1 of a level; x0 is even. The first four are the ring."""
+    """Rows y0 to y1 and columns x0 to x1 of a level; x0 is even. The first three are the ring."""
     halves, ring = 2 * sweeps, 2 * sweeps + 2
     top, bottom = max(0, y0 - halves), min(height, y1 + halves) - 1
     near, far = max(0, x0 - halves), min(width, x1 + halves)
@@ -349,8 +367,12 @@ def _strip(
                 )  # fmt: skip
         r = t - halves
         if y0 <= r < y1:
+            lanes = colours[r % ring]
+            if step == 1:
+                _keep_known_row(final, lanes, k[r % ring])
+                lanes = final
             _write_row(
-                planes, foreground, background, colours[r % ring], spare, r,
+                planes, foreground, background, lanes, spare, r,
                 x0, LEAD + (x0 - near) // 2, x1 - x0,
             )  # fmt: skip
 
@@ -373,10 +395,11 @@ def solve_band(
     colours = np.zeros((ring, 2, 6, lane), f4)
     k = np.zeros((ring, 2, 11, lane), f4)
     alphas = np.zeros((ring, 2, lane), f4)
+    final = np.zeros((2, 6, lane), f4)
     spare = np.zeros((6, lane), np.uint8)
     for x0 in range(0, width, STRIP_COLUMNS):
         _strip(
-            colours, k, alphas, spare, image_u8, image_f32, alpha_u8, alpha_f32, coarse,
+            colours, k, alphas, final, spare, image_u8, image_f32, alpha_u8, alpha_f32, coarse,
             planes, foreground, background, step, height, width,
             y0, y1, x0, min(width, x0 + STRIP_COLUMNS), sweeps, relaxation, epsilon,
         )  # fmt: skip

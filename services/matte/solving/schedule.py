@@ -26,6 +26,11 @@ Level l is every 2^l-th pixel of every 2^l-th row; averaging would blend away th
 data is in. It begins with the colours of level l + 1 and, between these pixels, with what is
 halfway; the coarsest, a single pixel, with the mean colours of what is surely foreground and of
 what is surely background.
+
+Smoothness blurs what is known where the matte jumps: at last, pixels that are all foreground or all
+background get the picture's own colours. Others do not: to make v . x = I of them, too, would lower
+the error further where mattes are exact (by a tenth), and raise it where they are not, as a
+network's are (by a twentieth, with mattes of 320 pixels enlarged).
 """
 
 from collections.abc import Iterator

@@ -91,8 +91,9 @@ class Shell:
         storage_full, service_unavailable, saturated.
         """
         size = sum(map(len, inputs.values()))
-        if self._coming_bytes and self._coming_bytes + size > _MAX_COMING_BYTES:
-            raise _saturated("Too many pictures are being submitted at once")
+        crowded = len(self._submissions) >= _MAX_WAITING
+        if crowded or (self._coming_bytes and self._coming_bytes + size > _MAX_COMING_BYTES):
+            raise _saturated("Too many jobs are being submitted at once")
         self._coming_bytes += size
         task = asyncio.create_task(self._submission(draft, inputs, spec))
         self._submissions.add(task)
@@ -100,6 +101,8 @@ class Shell:
         def over(task: asyncio.Task[Accepted]) -> None:
             self._submissions.discard(task)
             self._coming_bytes -= size
+            if not task.cancelled():
+                task.exception()  # taken here for a caller that has left
 
         task.add_done_callback(over)
         return await asyncio.shield(task)

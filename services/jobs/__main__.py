@@ -1,6 +1,7 @@
 """Wiring of the job service: configuration → store, files, calls → shell → server."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from chassis import log
@@ -76,7 +77,7 @@ async def start(context: Context[JobsConfig]) -> None:
 async def _end_when_broken(shell: Shell) -> None:
     """Whoever watches over this process starts it anew, from what is on the disk."""
     await shell.broken.wait()
-    raise SystemExit(1)
+    os._exit(70)  # at once: its disk may never answer again
 
 
 def main() -> None:

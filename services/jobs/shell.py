@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from chassis import log
 from chassis.errors import Fault, Reason
@@ -23,7 +23,6 @@ from services.jobs.core.values import (
     Draft,
     Effect,
     Job,
-    Outcome,
     Put,
     Refused,
     Remove,
@@ -31,6 +30,7 @@ from services.jobs.core.values import (
     Tell,
 )
 from services.jobs.disk import Disk
+from services.jobs.steps import Ended, Performer, Steps
 
 T = TypeVar("T")
 
@@ -42,18 +42,6 @@ _MAX_COMING_BYTES = 512 << 20
 _CLOSE_S = 5.0
 _NEVER_S = 3600.0
 
-Report = Callable[[float, bool, str], None]
-"""As `clients.Report`."""
-
-
-class Performer(Protocol):
-    """Runs steps."""
-
-    async def run(
-        self, job: Job, position: int, spec: bytes, report: Report
-    ) -> tuple[Outcome, ...]:
-        """The outcomes of a step, as files in the job's folder. Raises Fault."""
-
 
 class Shell:
     """Owns the book. `start` it, call it from anywhere on the loop, `close` it."""
@@ -61,7 +49,7 @@ class Shell:
     def __init__(
         self, book: Book, disk: Disk, performer: Performer, clock: Callable[[], int]
     ) -> None:
-        self._book, self._disk, self._performer, self._now = book, disk, performer, clock
+        self._book, self._disk, self._now = book, disk, clock
         self.board = Board()
         """Every job as it may be shown."""
         self.broken = asyncio.Event()
@@ -69,14 +57,11 @@ class Shell:
         self._events: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         """Bounded by those who put into it: calls are counted, and few steps run."""
         self._calls = 0
-        self._reports: dict[str, tuple[float, bool, str]] = {}
-        """The newest word of each step that runs."""
-        self._steps: dict[str, asyncio.Task[tuple[Outcome, ...]]] = {}
+        self._steps = Steps(performer, disk.spec, self._over, self._heard)
         self._coming_bytes = 0
         self._writing = asyncio.Semaphore(_MAX_WRITING)
         self._submissions: set[asyncio.Task[Accepted]] = set()
         self._owner: asyncio.Task[None] | None = None
-        self._closing = False
 
     async def start(self) -> int:
         """Take up the jobs of the store and begin to work; how many have not ended."""
@@ -89,9 +74,8 @@ class Shell:
 
     async def close(self) -> None:
         """Leave what runs to the next start, and let go of the store."""
-        self._closing = True
         owner = [] if self._owner is None else [self._owner]
-        tasks = [*self._steps.values(), *self._submissions, *owner]
+        tasks = [*self._steps.leave(), *self._submissions, *owner]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -107,8 +91,9 @@ class Shell:
         storage_full, service_unavailable, saturated.
         """
         size = sum(map(len, inputs.values()))
-        if self._coming_bytes and self._coming_bytes + size > _MAX_COMING_BYTES:
-            raise _saturated("Too many pictures are being submitted at once")
+        crowded = len(self._submissions) >= _MAX_WAITING
+        if crowded or (self._coming_bytes and self._coming_bytes + size > _MAX_COMING_BYTES):
+            raise _saturated("Too many jobs are being submitted at once")
         self._coming_bytes += size
         task = asyncio.create_task(self._submission(draft, inputs, spec))
         self._submissions.add(task)
@@ -116,6 +101,8 @@ class Shell:
         def over(task: asyncio.Task[Accepted]) -> None:
             self._submissions.discard(task)
             self._coming_bytes -= size
+            if not task.cancelled():
+                task.exception()  # taken here for a caller that has left
 
         task.add_done_callback(over)
         return await asyncio.shield(task)
@@ -237,45 +224,26 @@ class Shell:
         for effect in effects:
             match effect:
                 case Begin(job=job, position=position):
-                    self._begin(job, position)
-                case Stop(job_id=job_id) if job_id in self._steps:
-                    self._steps[job_id].cancel()
+                    self._steps.begin(job, position)
+                case Stop(job_id=job_id):
+                    self._steps.stop(job_id)
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _begin(self, job: Job, position: int) -> None:
-        task = asyncio.create_task(self._step(job, position))
-        self._steps[job.job_id] = task
+    def _over(self, job_id: str, task: Ended) -> None:
+        self._events.put_nowait(lambda: self._perform(self._outcome(job_id, task)))
 
-        def over(task: asyncio.Task[tuple[Outcome, ...]]) -> None:
-            del self._steps[job.job_id]
-            if not self._closing:
-                self._events.put_nowait(lambda: self._perform(self._outcome(job.job_id, task)))
-
-        task.add_done_callback(over)
-
-    async def _step(self, job: Job, position: int) -> tuple[Outcome, ...]:
-        log.request_id.set(job.request_id)
-        spec = await self._disk.spec(job.job_id)
-
-        def report(progress: float, running: bool, model: str) -> None:
-            self._report(job.job_id, progress, running, model)
-
-        return await self._performer.run(job, position, spec or b"", report)
-
-    def _report(self, job_id: str, progress: float, running: bool, model: str) -> None:
-        if not self._reports:
-            self._events.put_nowait(self._take_reports)
-        _, _, known = self._reports.get(job_id, (0.0, False, ""))
-        self._reports[job_id] = (progress, running, model or known)
+    def _heard(self) -> None:
+        self._events.put_nowait(self._take_reports)
 
     async def _take_reports(self) -> None:
-        reports, self._reports = self._reports, {}
-        for job_id, (progress, running, model) in reports.items():
-            told = self._book.progressed(job_id, progress, running=running, model=model)
+        for job_id, said in self._steps.reports().items():
+            told = self._book.progressed(
+                job_id, said.progress, running=said.running, model=said.model
+            )
             await self._show(told)
 
-    def _outcome(self, job_id: str, task: asyncio.Task[tuple[Outcome, ...]]) -> list[Effect]:
+    def _outcome(self, job_id: str, task: Ended) -> list[Effect]:
         """What the end of a step means to the book."""
         now_ms = self._now()
         if task.cancelled():

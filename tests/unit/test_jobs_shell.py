@@ -201,3 +201,33 @@ async def test_a_watch_ends_when_its_job_goes_or_the_service_leaves() -> None:
         with pytest.raises(Fault) as caught:
             await asyncio.wait_for(waiting, DEADLINE_S)
         assert caught.value.reason is reason
+
+
+async def test_who_leaves_while_submitting_finds_the_job_in_the_list(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    await place.shell.start()
+    leaving = asyncio.ensure_future(place.shell.submit(draft("a"), {"image": b"x"}, b""))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await asyncio.gather(*place.shell._submissions)
+    place.hands.go.set()
+    assert (await place.ended("a")).state is JobState.SUCCEEDED
+    await place.shell.close()
+
+
+async def test_submissions_that_are_not_accepted_yet_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.jobs.shell._MAX_COMING_BYTES", 10)
+    place = Place(tmp_path)
+    await place.shell.start()
+    first = asyncio.ensure_future(place.shell.submit(draft("a"), {"image": bytes(8)}, b""))
+    await asyncio.sleep(0)
+    with pytest.raises(Fault) as caught:
+        await place.shell.submit(draft("b"), {"image": bytes(8)}, b"")
+    assert caught.value.reason is Reason.SATURATED
+    await first
+    await place.shell.submit(draft("c"), {"image": bytes(8)}, b"")
+    await place.shell.close()

@@ -206,7 +206,7 @@ def _wasters() -> dict[str, bytes]:
         "jpeg-scans-5000": forge.many_scans(5000),
         "png-chunks-without-end": forge.small_png(*[chunk(b"tEXt", b"")] * 150_000),
         "tiff-strips-400000": forge.gray_tiff(16, 16, t273=(4, 400_000, 400)) + bytes(1_600_000),
-        "tiff-tile-65535x65535": forge.gray_tiff(
+        "tiff-tile-of-4-gigapixels": forge.gray_tiff(
             16, 16, t322=(4, 1, 65_535), t323=(4, 1, 65_535), t324=(4, 1, 8), t325=(4, 1, 9)
         ),
         "ppm-remarks-without-end": b"P6\n" + b"# remark\n" * 200_000 + b"1 1 255\n???",

@@ -81,7 +81,7 @@ class Files:
         """Delete what no job needs, given the needed files by job; what went, for the log."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         gone: list[str] = []
-        for folder in self._folder.iterdir():
+        for folder in filter(Path.is_dir, self._folder.iterdir()):
             names = needed.get(folder.name, {})
             orphans = tuple(path.name for path in folder.iterdir() if path.name not in names)
             gone += [f"{folder.name}/{name}" for name in orphans]

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +46,12 @@ class JobServicer(rpc.JobServiceServicer):
         _named("owner", request.owner)
         _named("idempotency_key", request.idempotency_key)
         await asyncio.to_thread(check, request.spec)
-        request_hash = await asyncio.to_thread(hash_of, request.spec, request.keep_s)
+        pictures = strip(request.spec)
+        request_hash = await asyncio.to_thread(hash_of, request.spec, pictures, request.keep_s)
         draft = self._draft(request, request_hash)
-        said = await self._shell.look(draft) or await self._accept(draft, request.spec)
+        said = await self._shell.look(draft)
+        if said is None:
+            said = await self._accept(draft, pictures, request.spec)
         job = said.job
         return pb.SubmitJobResponse(
             job=job_message(job, self._shell.board.position(job)), existing=said.existing
@@ -124,10 +127,11 @@ class JobServicer(rpc.JobServiceServicer):
         if first.HasField("result"):
             yield first
 
-    async def _accept(self, draft: Draft, spec: pb.JobSpec) -> Accepted:
+    async def _accept(
+        self, draft: Draft, pictures: Mapping[str, bytes], spec: pb.JobSpec
+    ) -> Accepted:
         await self._check_models(spec)
         draw_seeds(spec, lambda: secrets.randbelow(_SEEDS))
-        pictures = strip(spec)
         return await self._shell.submit(draft, pictures, spec.SerializeToString())
 
     async def _check_models(self, spec: pb.JobSpec) -> None:

@@ -5,7 +5,7 @@ may be asked for is checked next door.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from chassis.errors import Fault, Reason, not_implemented
 from cohabit.common.v1 import common_pb2
@@ -91,11 +91,17 @@ def work_of(spec: pb.JobSpec) -> Work:
     )
 
 
-def hash_of(spec: pb.JobSpec, keep_s: int) -> bytes:
-    """Equal for requests that are the same in everything that was asked for."""
+def hash_of(spec: pb.JobSpec, pictures: Mapping[str, bytes], keep_s: int) -> bytes:
+    """Equal for requests that are the same in everything that was asked for.
+
+    `spec` is stripped of its `pictures`, so that no copy of them is made.
+    """
     plain = pb.SubmitJobRequest(spec=spec, keep_s=keep_s)
     plain.DiscardUnknownFields()
-    return hashlib.sha256(plain.SerializeToString(deterministic=True)).digest()
+    whole = hashlib.sha256(plain.SerializeToString(deterministic=True))
+    for data in pictures.values():
+        whole.update(hashlib.sha256(data).digest())
+    return whole.digest()
 
 
 def draw_seeds(spec: pb.JobSpec, draw: Callable[[], int]) -> None:

@@ -159,6 +159,20 @@ async def test_a_picture_in_json_has_several_names(house: House, name: str) -> N
     assert peers_of(house).removals[0].image.data == PNG
 
 
+async def test_a_picture_of_80_mib_passes_both_ways(house: House) -> None:
+    large = PNG + bytes((80 << 20) - len(PNG))
+
+    async def returns_it(request: Any) -> Any:
+        return pb.RemoveBackgroundResponse(image=request.image)
+
+    peers_of(house).remove = returns_it
+    answer = await house.http.post(PATH, files={"image": large})
+    assert answer.status_code == 200, answer.text
+    assert answer.content == large
+    over = await house.http.post(PATH, files={"image": large, "background_image": BEHIND})
+    assert (over.status_code, error_of(over)["param"]) == (413, "background_image")
+
+
 # Who asks.
 
 

@@ -34,7 +34,7 @@ def foreground(**more: Any) -> pb.JobSpec:
 
 @pytest.fixture
 async def peers(tmp_path: Path) -> AsyncIterator[Peers]:
-    peers = Peers(tmp_path)
+    peers = Peers(tmp_path)  # type: ignore[abstract]  # what no job asks for is not scripted
     async with peers.serving():
         yield peers
 
@@ -92,7 +92,7 @@ async def test_a_foreground_goes_to_the_matte_as_bare_pixels(jobs: Service, peer
     assert peers.generates[0].output.format == diffusion_pb2.IMAGE_FORMAT_PPM
     assert peers.removals[0].image.data.startswith(b"P6")
     roles = [pb.ResultRole.Name(r.role) for r in done.results]
-    assert roles == ["RESULT_ROLE_SOURCE", "RESULT_ROLE_CUTOUT", "RESULT_ROLE_MATTE"]
+    assert roles == ["RESULT_ROLE_CUTOUT", "RESULT_ROLE_MATTE", "RESULT_ROLE_SOURCE"]
     assert {r.mime_type for r in done.results} == {"image/webp"}
     assert {r.seed for r in done.results} == {7}
 
@@ -126,11 +126,11 @@ async def test_a_generated_backdrop_keeps_the_light_of_the_old_one(
     assert composed.foreground.data.startswith(b"P7")
     assert composed.backdrop.image.data.startswith(b"P6")
     assert not peers.composing_with_permit
-    assert sorted(r.result_id for r in done.results) == [
-        "backdrop-0",
-        "background-0",
+    assert [r.result_id for r in done.results] == [
         "image-0",
         "matte-0",
+        "background-0",
+        "backdrop-0",
     ]
     for result in done.results:
         assert decode(await jobs.read(done.job_id, result.result_id), Bounds(), "x").width_px == 40
@@ -171,7 +171,9 @@ async def test_a_seed_is_drawn_at_acceptance_and_told(jobs: Service, peers: Peer
     spec.image_generation.picture.ClearField("seed")
     peers.faults = [Fault(Reason.ENGINE_CRASHED, "It fell over.")]
     job = await jobs.submit(spec)
-    drawn = (await jobs.get(job.job_id)).spec.image_generation.picture.seed
+    told = (await jobs.get(job.job_id)).spec.image_generation.picture
+    drawn = told.seed
+    assert told.HasField("seed")
     await jobs.ended(job.job_id)
     assert [g.seed for g in peers.generates] == [drawn, drawn, drawn + 1]
 
@@ -350,7 +352,12 @@ def _picture(**changes: Any) -> pb.JobSpec:
 
 BAD: list[tuple[str, pb.JobSpec, Reason, str]] = [
     ("nothing", pb.JobSpec(), Reason.INVALID_REQUEST, "spec"),
-    ("no model", pb.JobSpec(image_generation={}), Reason.INVALID_REQUEST, "picture.model"),
+    (
+        "no model",
+        pb.JobSpec(image_generation=pb.ImageGeneration()),
+        Reason.INVALID_REQUEST,
+        "picture.model",
+    ),
     ("steps", _picture(steps=151), Reason.INVALID_REQUEST, "picture.steps"),
     ("nan", _picture(guidance=float("nan")), Reason.INVALID_REQUEST, "picture.guidance"),
     ("strength", _picture(strength=0.5), Reason.INVALID_REQUEST, "picture.strength"),
@@ -373,7 +380,7 @@ BAD: list[tuple[str, pb.JobSpec, Reason, str]] = [
     ),
     (
         "broken picture",
-        pb.JobSpec(background_removal={"image": {"data": b"<svg>"}}),
+        pb.JobSpec(background_removal=pb.BackgroundRemoval(image=common_pb2.Media(data=b"<svg>"))),
         Reason.INVALID_IMAGE,
         "image",
     ),
@@ -404,7 +411,7 @@ async def test_what_cannot_be_done_is_refused_at_once(
     "spec",
     [
         pb.JobSpec(publication=pb.Publication()),
-        pb.JobSpec(image_generation=pb.ImageGeneration(picture=PAINT), publish={}),
+        pb.JobSpec(image_generation=pb.ImageGeneration(picture=PAINT), publish=pb.PublishTarget()),
     ],
     ids=["publication", "publish"],
 )

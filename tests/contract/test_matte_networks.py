@@ -1,4 +1,4 @@
-"""The adapters on real files: the small network in ONNX, and a tiny BiRefNet-shaped one in torch."""
+"""The adapters on real files: the small network in ONNX, and a tiny one like BiRefNet in torch."""
 
 import json
 import sys
@@ -154,7 +154,7 @@ def test_colours_are_solved_on_tensors_as_on_the_host(exported: Path) -> None:
     again = network.solve(picture, matted.alpha)
     for one, other in zip(matted.solved, again, strict=True):
         assert one.dtype == np.uint8
-        assert np.abs(one.astype(int) - other).mean() < 1
+        assert np.abs(one.astype(int) - other).mean() < 3
     share = matted.alpha[..., None] / 255
     shown = share * again.foreground + (1 - share) * again.background
     assert np.abs(shown - picture).mean() < 3

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,15 @@ def test_each_comes_out_as_it_must(read: list[dict[str, Any]]) -> None:
         )
     ]
     assert wrong == []
+
+
+def test_a_size_out_of_bounds_is_told_as_one(read: list[dict[str, Any]]) -> None:
+    sized = re.compile(r"hostile/(png|jpeg|webp|gif|bmp|tiff|ppm|pam)-([a-z]+-)?[0-9]+g?x[0-9]+g?")
+    told = [line for line in read if sized.fullmatch(line["name"])]
+    small = [line for line in told if re.search("-0x0$", line["name"])]
+    assert len(told) - len(small) >= 36
+    other = [line for line in told if not line["came_out"].startswith("400 image_too_large")]
+    assert other == small
 
 
 def test_none_keeps_a_reader_busy(read: list[dict[str, Any]]) -> None:

@@ -87,13 +87,8 @@ def test_a_description_names_what_is_wrong_and_leases_next_to_nothing(tmp_path: 
     assert (spec.problem, spec.kind, spec.lane, spec.places) == ("", Kind.MATTE, "matte", 2)
     assert spec.modalities == ("image",)
     assert spec.peak_transient_mib == file.peak_mib(1000) == file.peak_mib(10**9)
-    assert (
-        file.peak_mib(1000)
-        <= NetworkFile(
-            "m", config(path="u2net.onnx"), Ground(tmp_path, 10**7, Encoding())
-        ).peak_mib(10**7)
-        - 1000
-    )
+    roomy = NetworkFile("m", config(path="u2net.onnx"), Ground(tmp_path, 10**7, Encoding()))
+    assert file.peak_mib(1000) + 400 < roomy.peak_mib(10**7)
     declared = NetworkFile("m", config(path="u2net.onnx", resident_mib=9, peak_mib=8), ground)
     assert (declared.describe().resident_mib, declared.describe().peak_transient_mib) == (9, 8)
 
@@ -126,6 +121,10 @@ def test_placement_says_why() -> None:
     assert not place("auto", "c", 9, 10).on_card
 
 
-@pytest.mark.parametrize("size", [(512, 512), (2048, 2048), (6000, 4000)])
-def test_what_solving_takes_is_what_the_solver_says(size: tuple[int, int]) -> None:
-    assert memory.SOLVE_BYTES_PER_PX * size[0] * size[1] >= peak_bytes(*size)
+@pytest.mark.parametrize("size", [(1, 1), (512, 512), (2048, 2048), (6000, 4000)])
+def test_what_is_leased_for_a_picture_covers_solving_and_what_is_held_meanwhile(
+    size: tuple[int, int],
+) -> None:
+    px = size[0] * size[1]
+    held_bytes = px * 7  # the picture, what the network saw, the matte
+    assert memory.peak_mib(0, 0, px) << 20 >= peak_bytes(*size) + held_bytes

@@ -1,15 +1,16 @@
 """What a network and a picture take, in MiB. Pure; sizes in, guesses from above out.
 
-A picture's stages hold its pixels, its colours and their levels; a network holds its weights, and
-while it runs its activations. The sizes of processes were measured with U²-Net in both sizes.
+A network holds its weights, and while it runs its activations; a picture's stages hold its pixels,
+its colours, and what their encoder needs. Processes were measured with U²-Net in both sizes.
 """
 
-SOLVE_BYTES_PER_PX = 120
-"""What solving takes, as `services.matte.solving.peak_bytes` says; a test compares them."""
+PICTURE_BYTES_PER_PX = 48
+"""The most that the stages of a picture hold at once. Measured at 24 megapixels: WebP's encoder,
+beside the picture, its matte and its colours; solving takes a third of that.
+"""
+PICTURE_MIB = 4
+"""However small it is: the solver's buffers."""
 
-_STAGE_BYTES_PER_PX = 24
-"""Beside that: the picture, what the network sees, the matte, both colours, and their encoder's."""
-_BYTES_PER_PX = SOLVE_BYTES_PER_PX + _STAGE_BYTES_PER_PX
 _PROCESS_MIB = 250
 """Interpreter, gRPC, numpy, onnxruntime, and the solver with its compiler."""
 _TORCH_MIB = 350
@@ -35,7 +36,7 @@ def peak_mib(network_mib: int, weights_bytes: int, px: int) -> int:
     A run lays out some of its weights once more, and the larger of two networks of one family has
     the larger activations: its weights stand for both.
     """
-    return network_mib + _ceil(weights_bytes) + _ceil(px * _BYTES_PER_PX)
+    return network_mib + _ceil(weights_bytes) + PICTURE_MIB + _ceil(px * PICTURE_BYTES_PER_PX)
 
 
 def _ceil(size_bytes: int) -> int:

@@ -45,7 +45,9 @@ def _painted(
 ) -> Described:
     def operation() -> Operation:
         done = said(ImagesAnswer, _WHOLE, streamed=(PaintEvent, ErrorEnvelope))
-        return as_form(posted(name, summary, TAG[0], kind, done), files, required)
+        told = posted(name, summary, TAG[0], kind, done)
+        told["responses"]["403"] = said(ErrorEnvelope, "LoRAs are not named by their path here.")
+        return as_form(told, files, required)
 
     # The schema of another route's answer goes with these: there is none without the other.
     return Described(operation, (kind, ImagesAnswer, PaintEvent, LoraList))

@@ -77,19 +77,25 @@ class Painter:
             peak = await self.service.peak(behind, _plan(painting))
             ask = _ask(name, painting, guest, peak)
             for index in range(painting.count):
-                work.pictures.append(Painted())
-                start = _painting(_numbered(painting.generate, index), work)
-                async with aclosing(self.admission.run(ask, start)) as events:
+                async with aclosing(self._turn(work, ask, index)) as events:
                     async for event in events:
-                        if isinstance(event, pb.GenerateResponse):
-                            work.current.take(event)
                         yield event
-                if not work.current.done:
-                    raise engine_crashed()
         except Fault as fault:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(name) from None
             raise in_words_of(painting, fault) from None
+
+    async def _turn(self, work: Work, ask: Ask, index: int) -> AsyncGenerator[Happening, None]:
+        """One picture, from its place in the queue to its end."""
+        work.pictures.append(Painted())
+        start = _painting(_numbered(work.painting.generate, index), work)
+        async with aclosing(self.admission.run(ask, start)) as events:
+            async for event in events:
+                if isinstance(event, pb.GenerateResponse):
+                    work.current.take(event)
+                yield event
+        if not work.current.done:
+            raise engine_crashed()
 
 
 async def _bring(painting: Painting, source: PictureSource) -> None:

@@ -513,6 +513,7 @@ async def test_the_routes_are_described_where_they_are(house: House, tmp_path: P
     for path in (GENERATIONS, EDITS, BACKGROUNDS, STYLE):
         content = document["paths"][path]["post"]["requestBody"]["content"]
         assert set(content) == {"application/json", "multipart/form-data"}
+        assert "403" in document["paths"][path]["post"]["responses"]
     assert "LoraList" in document["components"]["schemas"]
     assert "pictures" in [tag["name"] for tag in document["tags"]]
     references = set(_references(document))

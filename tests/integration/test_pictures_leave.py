@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import grpc
 import pytest
 import yaml
 
+from chassis import log
 from chassis.channel import open_channel
 from chassis.errors import Reason
 from chassis.status import fault_of
@@ -140,7 +141,7 @@ async def test_who_waits_for_the_same_model_gets_another_turn(house: House) -> N
 
 
 async def test_a_cancel_in_the_middle_frees_client_and_device(
-    house: House, record_property: Callable[[str, object], None]
+    house: House,
 ) -> None:
     await first_word(house)  # the other model is resident: it waits for its turn alone
     async with painter(house) as stub:
@@ -181,8 +182,7 @@ async def test_a_cancel_in_the_middle_frees_client_and_device(
             "work_left_ms": round(1000 * left_s),
             "reload_ms": now.load_ms,
         }
-        for name, value in figures.items():
-            record_property(name, value)
+        log.get().info("a cancelled picture", **figures)
         assert free_s < 0.1
         assert started_s < min(left_s, now.load_ms / 1000), figures
         after, _ = await picture(stub)

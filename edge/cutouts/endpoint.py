@@ -16,6 +16,7 @@ from edge.answering import in_passing
 from edge.choice import Choice
 from edge.cutouts.answer import Served, Written, written
 from edge.cutouts.request import Removal, filled, understand
+from edge.cutouts.service import MatteService
 from edge.cutouts.sources import Source
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
@@ -44,6 +45,7 @@ class RemovalEndpoint:
     entrance: Entrance
     roster: Roster
     choice: Choice
+    service: MatteService
     fetch: Fetch
     max_body_bytes: int
 
@@ -57,7 +59,8 @@ class RemovalEndpoint:
 
     async def _answer(self, removal: Removal, guest: Guest) -> Written:
         model = await self.choice.of(removal.model)
-        self.choice.check(await self.roster.behind(model))
+        behind = await self.roster.behind(model)
+        self.choice.check(behind)
         asked = await self._with_pictures(removal, guest)
         served = Served(model, int(time.time()), 0)
 
@@ -70,7 +73,9 @@ class RemovalEndpoint:
             return engine.RemoveBackground(asked, timeout=turn.timeout_s, metadata=turn.metadata)
 
         try:
-            answer = await self.admission.answer(Ask(model, guest.tier, key=guest.key), start)
+            peak_mib = await self.service.peak_mib(behind, asked.image.data)
+            ask = Ask(model, guest.tier, key=guest.key, preferred_mib=peak_mib)
+            answer = await self.admission.answer(ask, start)
         except Fault as fault:
             raise _for_caller(fault, removal, model) from None
         return await in_passing(answer.ByteSize(), lambda: written(answer, removal, served))

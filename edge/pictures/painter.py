@@ -22,8 +22,8 @@ from edge.pictures.painted import Painted
 from edge.pictures.painting import Painting
 from edge.pictures.request import in_words_of
 from edge.pictures.service import DiffusionService, Peak
-from edge.pictures.sniff import size_of
 from edge.pictures.source import PictureSource
+from imaging.header import size_px
 
 if TYPE_CHECKING:
     import grpc
@@ -127,7 +127,7 @@ def _plan(painting: Painting) -> pb.PlanGenerationRequest:
 
 
 def _size_of_start(painting: Painting) -> tuple[int, int]:
-    size = size_of(painting.generate.init_image.data)
+    size = size_px(painting.generate.init_image.data)
     if size is None:
         param = next(one.param for one in painting.given if one.role == "init_image")
         raise errors.bad_field(

@@ -20,12 +20,11 @@ from edge.cutouts.service import MatteService
 from edge.cutouts.sources import Source
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
-from edge.errors import model_not_found
+from edge.errors import model_not_found, renamed
 from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
 from edge.roster import Roster
-from edge.single import renamed
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryCall

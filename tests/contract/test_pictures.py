@@ -326,8 +326,8 @@ async def test_a_picture_of_which_no_size_is_known_needs_one(house: House) -> No
 @pytest.mark.parametrize(
     ("metadata", "param"),
     [
-        ({"field": "init_image"}, "image"),
-        ({"field": "mask"}, "mask"),
+        ({"param": "init_image"}, "image"),
+        ({"param": "mask"}, "mask"),
         ({"param": "width_px"}, "size"),
         ({"param": "steps"}, "steps"),
         ({}, None),

@@ -12,7 +12,8 @@ from chassis.errors import Reason
 from chassis.status import fault_of
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.models.v1 import models_pb2
-from imaging.header import Size, size_px
+from edge.pictures.source import WIDEST
+from imaging.decode import Probed, probe
 
 if TYPE_CHECKING:
     from cohabit.matte.v1.matte_pb2_grpc import MatteServiceAsyncStub
@@ -30,17 +31,15 @@ class MatteService:
     async def peak_mib(self, behind: Sequence[models_pb2.Model], picture: bytes) -> int:
         """Device memory that a removal adds, on whichever of the networks makes it.
 
-        0, as for the largest picture, where the header tells no size, or nobody answers: what
-        becomes of requests meanwhile, the scheduler says. Raises Fault.
+        0, as for the largest picture, while the service does not answer: what becomes of requests
+        then, the scheduler says. Raises Fault, also for what is no picture.
         """
-        size = size_px(picture)
-        if size is None:
-            return 0
+        size = await asyncio.to_thread(probe, picture, WIDEST, "image")
         plans = await asyncio.gather(*(self._planned_mib(model.key, size) for model in behind))
         return max(plans, default=0)
 
-    async def _planned_mib(self, key: str, size: Size) -> int:
-        asked = pb.PlanRemovalRequest(model=key, width_px=size[0], height_px=size[1])
+    async def _planned_mib(self, key: str, size: Probed) -> int:
+        asked = pb.PlanRemovalRequest(model=key, width_px=size.width_px, height_px=size.height_px)
         try:
             plan = await self.stub.PlanRemoval(asked, timeout=_ANSWER_S, metadata=call_metadata())
         except grpc.aio.AioRpcError as error:

@@ -16,7 +16,10 @@ from edge.pictures.fetch import Fetch, is_url
 from edge.pictures.upload import MOST_FILE_BYTES, Upload
 from imaging.refusals import invalid
 from imaging.sniff import kind_of, seen_in
+from imaging.values import Bounds
 
+WIDEST = Bounds(max_px=16_384 * 16_384, max_bytes=MOST_FILE_BYTES)
+"""The most that any service may be configured to take; which less each takes, it says itself."""
 _AT_ONCE_CHARS = 256 * 1024
 _DATA_URL = re.compile(r"data:[^,]{0,200}?(?P<base64>;base64)?,", re.IGNORECASE)
 _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}:", re.IGNORECASE)

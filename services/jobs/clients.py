@@ -4,6 +4,7 @@ Every call that needs a device is admitted by itself, at background tier; what n
 the model service. A call that is cancelled gives its place or its permit back.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2, diffusion_pb2_grpc
 from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
-from imaging.header import size_px
+from imaging.decode import probe
+from services.jobs.checks import BOUNDS
 
 if TYPE_CHECKING:
     Diffusion = diffusion_pb2_grpc.DiffusionServiceAsyncStub
@@ -156,13 +158,9 @@ class Calls:
         return await _answer(self._diffusion.PlanGeneration, asked, "diffusion", _ANSWER_S)
 
     async def _removal_mib(self, request: matte_pb2.RemoveBackgroundRequest) -> int:
-        """What the picture adds; 0, as for the largest, where its header tells no size."""
-        size = size_px(request.image.data)
-        if size is None:
-            return 0
-        width_px, height_px = size
+        size = await asyncio.to_thread(probe, request.image.data, BOUNDS, "image")
         asked = matte_pb2.PlanRemovalRequest(
-            model=request.model, width_px=width_px, height_px=height_px
+            model=request.model, width_px=size.width_px, height_px=size.height_px
         )
         plan = await _answer(self._matte.PlanRemoval, asked, "matte", _ANSWER_S)
         return plan.transient_mib

@@ -93,7 +93,10 @@ class Fetch:
             refused = error
         except httpx.HTTPError as error:
             refused = _RefusedError(f"the connection failed ({type(error).__name__})")
-        raise bad_field(param, f"The URL in `{param}` is not fetched: {refused}.", refused.reason)
+        told = (
+            f"The URL in `{param}` is not fetched: {refused}; send another, or the picture itself."
+        )
+        raise bad_field(param, told, refused.reason)
 
     async def _follow(self, url: httpx.URL, hold: Hold) -> bytes:
         for _ in range(self._rules.redirects + 1):

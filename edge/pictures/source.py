@@ -41,7 +41,9 @@ class PictureSource:
             raise invalid(param, seen_in(data))
         self._held_bytes += len(data)
         if self._held_bytes > MOST_FILE_BYTES:
-            message = f"The pictures of one request hold at most {MOST_FILE_BYTES // MIB} MiB."
+            message = (
+                f"The pictures of one request hold at most {MOST_FILE_BYTES // MIB} MiB; send less."
+            )
             raise bad_field(param, message, Reason.PAYLOAD_TOO_LARGE)
         return common_pb2.Media(data=data, mime_type=kind.value)
 

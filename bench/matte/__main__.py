@@ -18,25 +18,30 @@ from bench.matte.figures import (
     LEAST_SPEED,
     MOST_ERROR,
     Compared,
-    Errors,
     Shot,
     median_ms,
 )
-from bench.matte.pictures import COMPOSITES, KINDS, composites
+from bench.matte.pictures import COMPOSITES, KINDS, composites, with_coarse_matte
 from bench.matte.sheet import draw_sheet
 from bench.matte.solvers import OURS, THEIRS, compile_both, in_turn, solved
 
+_ERRORS = ("mean", "MSE", "SAD", "backgr.")
 _SHEET = Path("build/bench-matte.png")
 
 
 def compare(size: int, rounds: int) -> Compared:
-    """All composites of a size, by both in turn."""
-    shots: dict[str, list[Shot]] = {OURS.name: [], THEIRS.name: []}
+    """All composites of a size, by both in turn; at last each once under a coarse matte."""
+    exact: dict[str, list[Shot]] = {OURS.name: [], THEIRS.name: []}
+    coarse: dict[str, list[Shot]] = {OURS.name: [], THEIRS.name: []}
     for number in range(rounds):
         for at, picture in enumerate(composites(size)):
             for rival in in_turn(number + at):
-                shots[rival.name].append(solved(rival, picture)[0])
-    return Compared(size, shots[OURS.name], shots[THEIRS.name])
+                exact[rival.name].append(solved(rival, picture)[0])
+                if number == 0:
+                    coarse[rival.name].append(solved(rival, with_coarse_matte(picture))[0])
+    return Compared(
+        size, exact[OURS.name], exact[THEIRS.name], coarse[OURS.name], coarse[THEIRS.name]
+    )
 
 
 def as_json(found: Sequence[Compared]) -> dict[str, Any]:
@@ -51,6 +56,7 @@ def as_json(found: Sequence[Compared]) -> dict[str, Any]:
                 "error_ratios": one.error_ratios._asdict(),
                 "error_ratio_by_kind": one.error_ratio_by_kind,
                 "worst_error_ratio": one.worst_error_ratio,
+                "coarse_error_ratio": one.coarse_error_ratio,
                 "speed_ratio": one.speed_ratio,
                 "cpu_ratio": one.cpu_ratio,
                 "ours_ms": median_ms(one.ours),
@@ -67,10 +73,11 @@ def show(found: Sequence[Compared], console: Console) -> None:
     console.print(
         "  ".join(f"{name.replace('_', ' ')} {value}" for name, value in _machine().items())
     )
-    errors = _table("errors, ours / pymatting", ("size", *Errors._fields, *KINDS, "worst"))
+    errors = _table("errors, ours / pymatting", ("size", *_ERRORS, *KINDS, "worst", "coarse"))
     speeds = _table("speed", ("size", "times theirs", "per CPU s", "ours, ms", "theirs, ms", ""))
     for one in found:
-        ratios = (*one.error_ratios, *one.error_ratio_by_kind.values(), one.worst_error_ratio)
+        by_kind = one.error_ratio_by_kind.values()
+        ratios = (*one.error_ratios, *by_kind, one.worst_error_ratio, one.coarse_error_ratio)
         errors.add_row(f"{one.size}²", *(f"{ratio:.3f}" for ratio in ratios))
         numbers = (one.speed_ratio, one.cpu_ratio, median_ms(one.ours), median_ms(one.theirs))
         verdict = "[bold green]PASS" if one.passes else "[bold red]FAIL"
@@ -84,7 +91,9 @@ def show(found: Sequence[Compared], console: Console) -> None:
 
 
 def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, collapse_padding=True
+    )
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

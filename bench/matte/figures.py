@@ -67,24 +67,30 @@ class Compared:
     size: int
     ours: Sequence[Shot]
     theirs: Sequence[Shot]
+    ours_coarse: Sequence[Shot]
+    theirs_coarse: Sequence[Shot]
+    """The same with mattes that are not exact. Told, not judged."""
 
     @property
     def error_ratios(self) -> Errors:
         """Mean of ours over mean of theirs, for each kind of error."""
-        mine, its = (_mean(shot.errors for shot in shots) for shots in (self.ours, self.theirs))
-        return Errors(*(a / b for a, b in zip(mine, its, strict=True)))
+        return _ratios(self.ours, self.theirs)
+
+    @property
+    def coarse_error_ratio(self) -> float:
+        """The judged one, with mattes that are not exact."""
+        return _ratios(self.ours_coarse, self.theirs_coarse).mean
 
     @property
     def error_ratio_by_kind(self) -> dict[str, float]:
         """The judged one, of each kind of matte."""
-        found = {}
-        for kind in KINDS:
-            mine, its = (
-                _mean(shot.errors for shot in shots if shot.kind == kind).mean
-                for shots in (self.ours, self.theirs)
-            )
-            found[kind] = mine / its
-        return found
+        return {
+            kind: _ratios(
+                [shot for shot in self.ours if shot.kind == kind],
+                [shot for shot in self.theirs if shot.kind == kind],
+            ).mean
+            for kind in KINDS
+        }
 
     @property
     def worst_error_ratio(self) -> float:
@@ -114,6 +120,11 @@ class Compared:
 def median_ms(shots: Iterable[Shot]) -> float:
     """The middle wall time."""
     return 1000 * statistics.median(shot.wall_s for shot in shots)
+
+
+def _ratios(ours: Sequence[Shot], theirs: Sequence[Shot]) -> Errors:
+    mine, its = (_mean(shot.errors for shot in shots) for shots in (ours, theirs))
+    return Errors(*(a / b for a, b in zip(mine, its, strict=True)))
 
 
 def _mean(all_errors: Iterable[Errors]) -> Errors:

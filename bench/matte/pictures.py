@@ -6,7 +6,7 @@ everywhere), hard (discs, polygons, text). Nothing is left to chance: a number n
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import cos, pi, sin
 from pathlib import Path
@@ -28,6 +28,7 @@ _PAIRS = (
     (0, 1), (1, 2), (2, 4), (3, 0), (4, 3), (5, 2), (6, 4), (7, 1), (2, 0), (0, 5), (4, 7), (1, 3),
 )  # fmt: skip
 COMPOSITES = len(_PAIRS) * len(KINDS)
+_NETWORK_PIXELS = 320
 _FINER = 2
 """Mattes are drawn this many times larger and reduced: edges get their fractions."""
 
@@ -59,6 +60,13 @@ def composite(number: int, size: int) -> Composite:
     image = np.rint(a * foreground + (1 - a) * background).astype(np.uint8)
     over, under = (Path(_PHOTOGRAPHS[which]).stem.partition("_")[0] for which in pair)
     return Composite(f"{over} on {under}", kind, image, alpha, foreground, background)
+
+
+def with_coarse_matte(exact: Composite) -> Composite:
+    """The same picture under a matte as a network would give it: reduced, and enlarged again."""
+    matte = Image.fromarray(exact.alpha)
+    small = matte.resize((_NETWORK_PIXELS, _NETWORK_PIXELS), Image.Resampling.BOX)
+    return replace(exact, alpha=np.asarray(small.resize(matte.size, Image.Resampling.BICUBIC)))
 
 
 @cache

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,7 @@ class ThroughHouse:
         wall_s = time.perf_counter() - began_s
         return Shot(len(paths), wall_s, None, sum(task.result() for task in tasks))
 
-    async def _some(self, left: "Any") -> int:
+    async def _some(self, left: Iterator[bytes]) -> int:
         done = 0
         for picture in left:
             request = matte_pb2.RemoveBackgroundRequest(
@@ -111,7 +111,8 @@ async def processes(
 @asynccontextmanager
 async def through_house(address: str, kind: str) -> AsyncIterator[ThroughHouse]:
     """Over a channel to the matting service at `address`, until the end of the block."""
-    output = matte_pb2.ImageOutput(format=f"IMAGE_FORMAT_{kind.upper()}")
+    wanted = matte_pb2.ImageFormat.Value(f"IMAGE_FORMAT_{kind.upper()}")
+    output = matte_pb2.ImageOutput(format=wanted)
     async with open_channel(address) as channel:
         yield ThroughHouse(matte_pb2_grpc.MatteServiceStub(channel), output)
 

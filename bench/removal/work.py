@@ -99,15 +99,17 @@ def _orders() -> Iterator[dict[str, Any]]:
 
 
 def main(side: str, threads: str, kind: str, model: str) -> None:
-    """Until the input ends."""
+    """Until the input ends. What a library prints goes elsewhere: pymatting does."""
+    answers, sys.stdout = sys.stdout, sys.stderr
     cut = _side(side, int(threads), kind, Path(model))
-    print("{}", flush=True)
+    print("{}", file=answers, flush=True)
     for order in _orders():
         pictures = [Path(path).read_bytes() for path in order["paths"]]
         began_s = time.process_time()
         answer_bytes = cut(pictures, order["in_flight"])
         cpu_s = time.process_time() - began_s
-        print(json.dumps({"cpu_s": cpu_s, "answer_bytes": answer_bytes}), flush=True)
+        told = {"cpu_s": cpu_s, "answer_bytes": answer_bytes}
+        print(json.dumps(told), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from chassis.errors import Fault, Reason
 from services.matte.solving import Solved, cpu, estimate, estimate_f32, peak_bytes, warm_up
+from services.matte.solving.kernels import solve_band
 from services.matte.solving.schedule import Level, Schedule, sample_step
 
 _SIDES = ((0, -1), (0, 1), (-1, 0), (1, 0))
@@ -83,6 +84,16 @@ def relax(x: Array, image: Array, alpha: Array, colour: int, schedule: Schedule)
             gain = share / (total / schedule.relaxation + share @ share)
             rest = image[v, u] - share @ mean
             x[v, u] = np.clip(mean + gain[:, None] * rest, 0, 1)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_levels_go_from_a_single_pixel_to_the_picture(height: int, width: int) -> None:
+    levels = list(Schedule().levels(height, width))
+    assert (levels[0].height, levels[0].width) == (1, 1)
+    assert levels[-1] == Level(1, height, width, Schedule().finest_sweeps[0])
+    for level in levels:
+        assert level.height == len(range(0, height, level.step))
+        assert level.width == len(range(0, width, level.step))
 
 
 @settings(max_examples=25, deadline=None)
@@ -209,6 +220,16 @@ def test_views_and_read_only_arrays_are_taken() -> None:
     for each in plain:
         each.flags.writeable = False
     assert np.array_equal(estimate(*views).foreground, estimate(*plain).foreground)
+
+
+def test_nothing_is_compiled_anew_whatever_comes() -> None:
+    image, alpha = picture(12, 14, 9)
+    floats = image.astype(np.float32) / 255, alpha.astype(np.float32) / 255
+    image.flags.writeable = False
+    for colours in (image, image[:, ::-1], floats[0], np.asfortranarray(floats[0])):
+        for matte in (alpha, floats[1].T.copy().T):
+            estimate(colours, matte)
+    assert len(solve_band.signatures) == 1
 
 
 def test_many_at_once_are_each_what_they_are_alone() -> None:

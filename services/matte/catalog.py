@@ -48,6 +48,7 @@ class NetworkFile:
         self._key, self._config, self._ground = key, config, ground
         self._path = ground.models_dir / (config.path or HUB_DIR)
         self._weights_bytes = 0
+        self._on_card = False
 
     def stamp(self) -> Hashable:
         """Which file it is, by what changes with its contents, and the device."""
@@ -59,10 +60,7 @@ class NetworkFile:
 
     def peak_mib(self, px: int) -> int:
         """What a request for a picture of so many pixels adds, where the network is."""
-        px = min(px, self.max_px)
-        return self._config.peak_mib or memory.peak_mib(
-            self._network_mib(), self._weights_bytes, px
-        )
+        return self._peak_mib(px, on_card=self._on_card)
 
     def describe(self) -> ModelSpec:
         """A file that is missing or broken is no reason not to start: `problem` says what it is."""
@@ -102,9 +100,11 @@ class NetworkFile:
     def _placed(self, weights_bytes: int, device: Device) -> tuple[EngineSpec, int, int]:
         """The engine's view, and what is leased for it: at rest, and for a request."""
         config = self._config
-        peak_mib = self.peak_mib(self.max_px)
         on_card_mib = memory.card_resident_mib(weights_bytes)
-        placed = place(config.device, device.card, device.lendable_mib, on_card_mib + peak_mib)
+        needed_mib = on_card_mib + self._peak_mib(self.max_px, on_card=True)
+        placed = place(config.device, device.card, device.lendable_mib, needed_mib)
+        self._on_card = placed.on_card
+        peak_mib = self.peak_mib(self.max_px)
         engine = self._engine(device, on_card=placed.on_card, why=placed.why)
         if placed.on_card:
             resident_mib = on_card_mib
@@ -115,6 +115,12 @@ class NetworkFile:
             torch = config.kind != "onnx"
             resident_mib = memory.host_resident_mib(weights_bytes, torch=torch)
         return engine, config.resident_mib or resident_mib, peak_mib
+
+    def _peak_mib(self, px: int, *, on_card: bool) -> int:
+        estimated_mib = memory.peak_mib(
+            self._network_mib(), self._weights_bytes, min(px, self.max_px), on_card=on_card
+        )
+        return self._config.peak_mib or estimated_mib
 
     def _network_mib(self) -> int:
         """Of a network that cannot be told before it is loaded, the middle one."""

@@ -114,7 +114,7 @@ class MatteConfig(Section):
     """Of WebP and JPEG, unless a request says otherwise."""
     webp_method: Annotated[int, Field(ge=0, le=6)] = 4
     """0 (fast) to 6 (small)."""
-    max_px: Annotated[int, Field(ge=1, le=_MOST_PX)] = 40_000_000
+    max_px: Annotated[int, Field(ge=1, le=_MOST_PX)] = 25_000_000
     """Pixels of a picture, at most."""
     host_places: _Count = 2
     """Composites, and estimations without a model, that run in the service itself at once; more

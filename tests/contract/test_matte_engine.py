@@ -17,6 +17,7 @@ from cohabit.matte.v1 import matte_pb2_grpc as rpc
 from cohabit.models.v1 import models_pb2
 from tests.hosting_world import DEADLINE_S, refusal
 from tests.matte_kit import (
+    LOAD_S,
     MAX_PX,
     U2NETP,
     Service,
@@ -47,7 +48,7 @@ class Engine:
     def remove(self, data: bytes, **fields: Any) -> Any:
         wanted: dict[str, Any] = {"model": "small", "output": PNG, "image": media(data)}
         request = pb.RemoveBackgroundRequest(**wanted | fields)
-        return self.stub.RemoveBackground(request, metadata=self.permit(), timeout=DEADLINE_S)
+        return self.stub.RemoveBackground(request, metadata=self.permit(), timeout=LOAD_S)
 
 
 @asynccontextmanager
@@ -177,13 +178,13 @@ async def test_the_service_admits_and_asks_for_what_the_picture_needs(tmp_path: 
         await s.load()
         footprint = (await s.listed("small")).footprint
         request = pb.RemoveBackgroundRequest(image=media(file_of(subject())), output=PNG)
-        answer = await s.matte.RemoveBackground(request, timeout=DEADLINE_S)
+        answer = await s.matte.RemoveBackground(request, timeout=LOAD_S)
         assert answer.width_px == 64
         assert s.grants.asked[0].model == "small"  # the only one there is
         assert 0 < s.grants.asked[0].preferred_transient_mib < footprint.peak_transient_mib
         matte = media(file_of(np.full((48, 64), 128, np.uint8)))
         asked = pb.EstimateForegroundRequest(model="small", image=request.image, matte=matte)
-        assert (await s.matte.EstimateForeground(asked, timeout=DEADLINE_S)).foreground.data
+        assert (await s.matte.EstimateForeground(asked, timeout=LOAD_S)).foreground.data
         async with asyncio.timeout(DEADLINE_S):
             while s.grants.ended < 2:  # noqa: ASYNC110  the streams end on their own
                 await asyncio.sleep(0.001)

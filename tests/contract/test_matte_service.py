@@ -117,7 +117,7 @@ async def test_a_torch_network_serves_as_the_others(tmp_path: Path) -> None:
         request = pb.RemoveBackgroundRequest(
             model="torch", image=media(file_of(subject())), output=PNG
         )
-        answer = await s.matte.RemoveBackground(request, timeout=DEADLINE_S)
+        answer = await s.matte.RemoveBackground(request, timeout=LOAD_S)
         assert answer.device == "cpu"
         alpha = pixels_of(answer.image)[..., 3]
         assert alpha[24, 32] > 200 > 60 > alpha[0, 0]

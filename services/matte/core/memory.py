@@ -8,6 +8,8 @@ PICTURE_BYTES_PER_PX = 48
 """The most that the stages of a picture hold at once. Measured at 24 megapixels: WebP's encoder,
 beside the picture, its matte and its colours; solving takes a third of that.
 """
+CARD_BYTES_PER_PX = 224
+"""Where colours are solved on a card: tensors of float32, measured with torch on the host."""
 PICTURE_MIB = 4
 """However small it is: the solver's buffers."""
 
@@ -30,13 +32,14 @@ def card_resident_mib(weights_bytes: int) -> int:
     return _CARD_CONTEXT_MIB + _ceil(weights_bytes)
 
 
-def peak_mib(network_mib: int, weights_bytes: int, px: int) -> int:
+def peak_mib(network_mib: int, weights_bytes: int, px: int, *, on_card: bool = False) -> int:
     """What a request for a picture of `px` adds: the network's run, and the picture's stages.
 
     A run lays out some of its weights once more, and the larger of two networks of one family has
     the larger activations: its weights stand for both.
     """
-    return network_mib + _ceil(weights_bytes) + PICTURE_MIB + _ceil(px * PICTURE_BYTES_PER_PX)
+    bytes_per_px = CARD_BYTES_PER_PX if on_card else PICTURE_BYTES_PER_PX
+    return network_mib + _ceil(weights_bytes) + PICTURE_MIB + _ceil(px * bytes_per_px)
 
 
 def _ceil(size_bytes: int) -> int:

@@ -14,7 +14,8 @@ async def start(context: Context[EdgeConfig]) -> None:
     config, house = context.own, context.house
     services = {name: house.address_of(name) for name in context.document.model_services()}
     scheduler, broker = house.address_of("scheduler"), house.address_of("broker")
-    async with open_app(config, scheduler, services, broker) as app:
+    jobs = house.address_of("jobs") if "jobs" in context.document.grpc_services() else ""
+    async with open_app(config, scheduler, services, broker, jobs) as app:
         server = HttpServer(app, *config.address, config.drain_s)
         try:
             host, port = await server.start()

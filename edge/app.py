@@ -47,6 +47,7 @@ from edge.anthropic.words import ANTHROPIC
 from edge.body import MIB, Bodies
 from edge.catalog import Catalog, Health, ModelList, ModelObject
 from edge.config import EdgeConfig
+from edge.cutouts.wiring import open_cutouts
 from edge.described_more import RUNS_PATH
 from edge.described_text import (
     CHAT_PATH,
@@ -60,7 +61,10 @@ from edge.documenting import PAGED, SPOKEN, answers
 from edge.entrance import Door, Entrance
 from edge.house import House
 from edge.house_views import HouseStatus
+from edge.jobs.wiring import Jobs, open_jobs
 from edge.measure import Measure
+from edge.pictures.fetch import Fetch, rules_of
+from edge.pictures.wiring import Pictures, open_pictures
 from edge.responses.endpoint import ResponsesEndpoint
 from edge.responses.in_flight import InFlight
 from edge.responses.routes import Responses, add_responses
@@ -82,10 +86,12 @@ async def open_app(
     scheduler_address: str,
     model_services: Mapping[str, str],
     broker_address: str,
+    jobs_address: str = "",
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
-    `model_services`: the gRPC targets of those there are, by name.
+    `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
+    service, empty where there is none.
     """
     async with AsyncExitStack() as stack:
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
@@ -132,7 +138,20 @@ async def open_app(
         tokens = partial(TokensEndpoint, entrance, catalog.listed, model_services, services)
         raw[tokenize.PATH] = tokens(tokenize.tokenize)
         raw[tokenize.BACK_PATH] = tokens(tokenize.detokenize)
-        yield Access(routes(raw, catalog, responses, house, admin), write_log=config.access_log)
+        fetch = Fetch(rules_of(config))
+        stack.push_async_callback(fetch.close)
+        pictures = await stack.enter_async_context(
+            open_pictures(config, scheduler, model_services, entrance, catalog, roster, fetch)
+        )
+        cutouts = await stack.enter_async_context(
+            open_cutouts(config, scheduler, model_services, entrance, catalog, roster, fetch)
+        )
+        jobs = await stack.enter_async_context(
+            open_jobs(config, jobs_address, entrance, catalog, fetch)
+        )
+        raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
+        app = routes(raw, catalog, responses, house, admin, pictures, jobs)
+        yield Access(app, write_log=config.access_log)
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:
@@ -168,6 +187,8 @@ def routes(
     responses: Responses,
     house: House,
     admin: AdminRoutes,
+    pictures: Pictures,
+    jobs: Jobs,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
@@ -180,6 +201,8 @@ def routes(
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
     add_responses(app, responses)
+    pictures.add_to(app)
+    jobs.add_to(app)
     _add_models(app, catalog)
     _add_probes(app, catalog)
     _add_status(app, house)

@@ -11,6 +11,7 @@ TierName = Literal["background", "free", "sub", "paid"]
 LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
 
 _Seconds = Annotated[float, Field(gt=0, strict=False)]
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 def _is_loopback(host: str) -> bool:
@@ -63,6 +64,24 @@ class EdgeConfig(Section):
     """A response that nobody asked for within this time is kept no longer."""
     legacy_models: dict[LegacyRoute, str] = Field(default_factory=dict)
     """Model of each legacy text route, for requests that name none; without, there is no route."""
+    max_picture_body_mib: int = Field(88, ge=1, le=90)
+    """Largest body of a request that brings pictures, which hold at most 80 MiB together."""
+    default_image_model: _Name | None = None
+    """Makes and edits the pictures of requests that name no model; none: the only one there is."""
+    default_background_model: _Name | None = None
+    """Makes backdrops for requests that name no model; none: as `default_image_model`."""
+    default_matte_model: _Name | None = None
+    """Cuts out for requests that name no matting network; none: the only one there is."""
+    fetch_max_mib: int = Field(80, ge=1, le=80)
+    """Largest picture that is fetched from a URL."""
+    fetch_within_s: _Seconds = 10.0
+    """A picture is fetched within this time, from the resolution of its host to the last byte."""
+    fetch_redirects: int = Field(3, ge=0, le=10)
+    """Redirects that are followed to a picture."""
+    fetch_allow_private: bool = False
+    """Fetch from private, loopback and other addresses that are not public, too, at any port."""
+    fetch_allow_hosts: list[_Name] = Field(default_factory=list)
+    """Hosts to fetch from whatever their address and port; exactly as URLs name them."""
     access_log: bool = True
     """One line a request."""
 

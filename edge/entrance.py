@@ -53,7 +53,10 @@ class Entrance:
     tiers: TierRule
 
     @contextmanager
-    def enter(self, request: Request) -> Iterator[Guest]:
-        """Let a request in until the block ends. Raises Fault."""
-        with self.door.enter(), self.bodies.room() as room:
+    def enter(self, request: Request, max_body: int = 0) -> Iterator[Guest]:
+        """Let a request in until the block ends. Raises Fault.
+
+        `max_body`: bytes its body may have; 0: as many as any.
+        """
+        with self.door.enter(), self.bodies.room(max_body) as room:
             yield Guest(self.tiers.of(request.headers), key_of(request.headers), room)

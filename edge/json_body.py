@@ -44,6 +44,17 @@ def decode_part(decoder: msgspec.json.Decoder[T], part: msgspec.Raw, at: str) ->
         raise bad_field(at, f"`{at}` is nested too deeply.") from None
 
 
+def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
+    """What was decoded without a type, as `kind`. Raises Fault.
+
+    Not strict: texts are read as what they stand for, as in a form they must be.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error)) from None
+
+
 def _misfit(said: str, at: str = "") -> Fault:
     match = _PLACE.match(said)
     what, path = (match["what"], match["path"] or "") if match else (said, "")

@@ -9,9 +9,12 @@ from edge import house_views
 from edge.anthropic.models import ModelInfo, ModelPage
 from edge.anthropic.words import AnthropicError
 from edge.catalog import Health, ModelList, ModelObject
+from edge.cutouts import described as cutouts
 from edge.described_more import MORE, RUNS_PATH
 from edge.described_text import LEGACY_PATHS, TEXT
 from edge.documenting import REF
+from edge.jobs import described as jobs
+from edge.pictures import described as pictures
 from edge.speech import ErrorEnvelope
 
 DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI or Anthropic.
@@ -52,7 +55,7 @@ _TYPES: tuple[type, ...] = (
     *(ModelList, ModelObject, ModelPage, ModelInfo, Health, Welcome),
     *(ErrorEnvelope, AnthropicError),
 )
-_RAW = {**TEXT, **MORE}
+_RAW = {**TEXT, **MORE, **pictures.PICTURES, **cutouts.CUTOUTS, **jobs.JOBS}
 
 
 def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
@@ -60,6 +63,12 @@ def tags(raw_paths: Collection[str]) -> list[dict[str, str]]:
     told = list(_TAGS)
     if RUNS_PATH in raw_paths:
         told.insert(1, _SIMULATED)
+    if jobs.IMAGES_PATH in raw_paths:
+        told.insert(1, jobs.TAG)
+    if not cutouts.CUTOUTS.keys().isdisjoint(raw_paths):
+        told.insert(1, cutouts.TAG)
+    if pictures.GENERATIONS_PATH in raw_paths:
+        told.insert(1, pictures.TAG)
     if not LEGACY_PATHS.isdisjoint(raw_paths):
         told.append(_LEGACY)
     return [{"name": name, "description": description} for name, description in told]

@@ -87,7 +87,7 @@ class SingleEndpoint:
         except Fault as fault:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(wanted.model) from None
-            raise _renamed(fault, wanted.names) from None
+            raise renamed(fault, lambda name: wanted.names.get(name, name)) from None
         return await _aside(answer.ByteSize(), lambda: wanted.body(answer, served))
 
 
@@ -106,15 +106,17 @@ def _word(kind: "models_pb2.ModelKind.ValueType") -> str:
     return models_pb2.ModelKind.Name(kind).removeprefix("MODEL_KIND_").lower()
 
 
-def _renamed(fault: Fault, names: Mapping[str, str]) -> Fault:
+def renamed(fault: Fault, name_of: Callable[[str], str]) -> Fault:
+    """The fault with its field as the client calls it; `name_of`: by the engine's name."""
     param = fault.metadata.get(PARAM, "")
-    if param not in names:
+    name = name_of(param)
+    if name == param:
         return fault
     return Fault(
         fault.reason,
-        fault.message.replace(f"`{param}`", f"`{names[param]}`"),
+        fault.message.replace(f"`{param}`", f"`{name}`"),
         retry_after_s=fault.retry_after_s,
-        metadata={**fault.metadata, PARAM: names[param]},
+        metadata={**fault.metadata, PARAM: name},
     )
 
 

@@ -67,6 +67,8 @@ class EngineHandle:
     renews: bool = False
     """It has said that it is about to end itself, and wants another in its place."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it knows what it is."""
     began: float = field(default_factory=time.monotonic)
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
     _spoke: bool = False
@@ -95,8 +97,8 @@ class EngineHandle:
         path = f"{home.run_dir}/{home.socket_prefix}{new_name() if waits else name}.sock"
         address = f"{home.host}:{port}" if port else f"unix:{path}"
         instance_id = instance_id_of(spec, name)
-        told = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine), extras)
-        birth = json.dumps(asdict(told)).encode() + b"\n"
+        born_as = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine), extras)
+        birth = json.dumps(asdict(born_as)).encode() + b"\n"
         process = await Child.start(
             (sys.executable, "-P", "-m", home.module),
             child_env() | {"GGML_NO_BACKTRACE": "1"},
@@ -104,6 +106,8 @@ class EngineHandle:
             _LINE_BYTES,
         )
         handle = cls(spec, instance_id, address, process, asyncio.Queue(_EVENTS), birth)
+        if not waits:
+            handle.told.set()
         handle._tasks = [
             asyncio.create_task(handle._relay_stderr()),
             asyncio.create_task(handle._watch()),
@@ -114,6 +118,7 @@ class EngineHandle:
     def begin(self) -> None:
         """Tell a process that waits what it is."""
         self.process.tell(self.birth)
+        self.told.set()
 
     @property
     def exit_fault(self) -> Fault:
@@ -239,6 +244,7 @@ class EngineHandle:
             log.get().info("engine said", model=self.spec.key, instance=instance, words=line)
 
     async def _watch(self) -> None:
+        await self.told.wait()  # until then another may answer at its address
         failures = 0
         async with open_channel(self.address) as channel:
             stub: rpc.EngineServiceAsyncStub = rpc.EngineServiceStub(channel)

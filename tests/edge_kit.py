@@ -218,7 +218,8 @@ def edge_config(**changes: Any) -> EdgeConfig:
 async def opened(
     folder: Path,
     services: Sequence[str] = ("llm",),
-    kind: type[Peers] = Peers,
+    kind: Callable[[Path], Peers] = Peers,
+    jobs: bool = False,
     **changes: Any,
 ) -> AsyncIterator[House]:
     config = edge_config(**changes)
@@ -228,7 +229,13 @@ async def opened(
         engine = await stack.enter_async_context(peers.engine())
         addresses = dict.fromkeys(services, peers.engine_address)
         app = await stack.enter_async_context(
-            open_app(config, peers.scheduler_address, addresses, peers.engine_address)
+            open_app(
+                config,
+                peers.scheduler_address,
+                addresses,
+                peers.engine_address,
+                peers.engine_address if jobs else "",
+            )
         )
         server = HttpServer(app, *config.address, config.drain_s)
         host, port = await server.start()

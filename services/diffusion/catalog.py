@@ -61,7 +61,7 @@ class PictureModel:
             kind=Kind.DIFFUSION,
             lane=model.lane,
             resident_mib=resident_mib if problem else model.resident_mib or resident_mib,
-            peak_transient_mib=0 if problem else _usual_peak_mib(spec),
+            peak_transient_mib=0 if problem else _least_peak_mib(spec),
             max_instances=model.max_instances,
             family=model.stands_in_for,
             owner=model.owner,
@@ -92,12 +92,16 @@ def looked_into(model: ModelConfig, models_dir: Path) -> dict[Role, int]:
     return loaded
 
 
-def _usual_peak_mib(spec: EngineSpec) -> int:
-    """Of a picture of the default size, for planning ahead; requests tell their own."""
+def _least_peak_mib(spec: EngineSpec) -> int:
+    """What a picture of the default size takes at least; requests tell their own.
+
+    The scheduler leaves that much free beside the model: the peak in one piece would keep a model
+    off a card that can make its pictures tile by tile.
+    """
     size = peak.Size(spec.defaults.width_px * spec.defaults.height_px)
-    if spec.tiling.default == "on":
-        return peak.tiled_mib(spec.peak, size, spec.tiling.tile_px)
-    return peak.untiled_mib(spec.peak, size)
+    if spec.tiling.default == "off":
+        return peak.untiled_mib(spec.peak, size)
+    return peak.tiled_mib(spec.peak, size, spec.tiling.tile_px)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -24,6 +24,9 @@ from services.diffusion.planning import Planned, Wish, plan
 from services.diffusion.wire import asked_of
 from services.diffusion.wire_answer import loras_response
 
+_LOOK_AGAIN_S = 2.0
+"""A file that is put right is seen after this."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -90,7 +93,7 @@ class DiffusionServicer(rpc.DiffusionServiceServicer):
         """Of the model as its files are now. Raises Fault MODEL_NOT_FOUND, MODEL_FAILED."""
         hosted = await self._host.refreshed(key)
         if hosted.spec.problem:
-            raise Fault(Reason.MODEL_FAILED, hosted.spec.problem)
+            raise Fault(Reason.MODEL_FAILED, hosted.spec.problem, retry_after_s=_LOOK_AGAIN_S)
         return spec_of(hosted.spec.engine)
 
     def _planned(self, request: pb.GenerateRequest, spec: EngineSpec) -> Planned:

@@ -35,7 +35,7 @@ def asked_of(request: pb.GenerateRequest) -> Asked:
         seed=request.seed if request.HasField("seed") else None,
         batch=request.batch or 1,
         loras=tuple(_lora(lora) for lora in request.loras),
-        tiling=_named("vae_tiling", _TILINGS, request.vae_tiling),
+        tiling=tiling_of(request.vae_tiling),
         init_image=request.init_image.data,
         strength=_given(request, "strength"),
         mask=request.mask.data,
@@ -48,6 +48,11 @@ def asked_of(request: pb.GenerateRequest) -> Asked:
         transient_lease_id=request.transient_lease_id,
         transient_mib=request.transient_mib,
     )
+
+
+def tiling_of(value: int) -> TilingName | None:
+    """None: left open. Raises Fault INVALID_REQUEST."""
+    return _named("vae_tiling", _TILINGS, value)
 
 
 def _given(request: pb.GenerateRequest, name: str) -> float | None:

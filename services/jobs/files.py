@@ -9,7 +9,8 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,8 @@ class Files:
             _sync_folder(path.parent)
             _sync_folder(self._folder)
         except OSError as error:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
             raise _unwritable(error) from error
         return Written(name, len(data), hashlib.sha256(data).digest())
 
@@ -53,7 +55,9 @@ class Files:
         """A whole file. Raises OSError."""
         return (self._folder / job_id / name).read_bytes()
 
-    def pieces(self, job_id: str, name: str, offset_bytes: int) -> Iterator[tuple[int, bytes]]:
+    def pieces(
+        self, job_id: str, name: str, offset_bytes: int
+    ) -> Generator[tuple[int, bytes], None, None]:
         """The file from an offset on, in pieces, each with its place. Raises OSError."""
         with (self._folder / job_id / name).open("rb") as file:
             file.seek(offset_bytes)
@@ -77,7 +81,7 @@ class Files:
         """Delete what no job needs, given the needed files by job; what went, for the log."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         gone: list[str] = []
-        for folder in self._folder.iterdir():
+        for folder in filter(Path.is_dir, self._folder.iterdir()):
             names = needed.get(folder.name, {})
             orphans = tuple(path.name for path in folder.iterdir() if path.name not in names)
             gone += [f"{folder.name}/{name}" for name in orphans]

@@ -46,7 +46,7 @@ class Store:
     def jobs(self) -> list[Job]:
         """Every job, oldest first."""
         outcomes: dict[tuple[str, int], list[Outcome]] = {}
-        for row in self._db.execute("SELECT * FROM outcomes ORDER BY job_id, position, role, idx"):
+        for row in self._db.execute("SELECT * FROM outcomes ORDER BY job_id, position, role, kept"):
             outcomes.setdefault((row["job_id"], row["position"]), []).append(rows.outcome_of(row))
         steps: dict[str, list[Step]] = {}
         for row in self._db.execute("SELECT * FROM steps ORDER BY job_id, position"):

@@ -135,6 +135,28 @@ async def test_the_next_process_waits_until_the_former_is_gone(tmp_path: Path) -
             assert w.permits == set()
 
 
+async def test_over_tcp_it_takes_over_the_port(tmp_path: Path, unused_tcp_port: int) -> None:
+    stays = tmp_path / "stays"
+    slow = tmp_path / "slow"
+    ports = (unused_tcp_port, unused_tcp_port)
+    async with world(tmp_path, ports=ports, slow_with_file=str(slow)) as w:
+        stays.touch()
+        first = await w.ready()
+        pid = w.pid(first)
+        slow.touch()
+        async with w.generating(first, f"announce {stays}", "permit-1"):
+            await until(lambda: len(engine_pids()) == 2, "the next one starts")
+            stays.unlink()
+            await until(lambda: not runs(pid), "the former ends")
+            await until(lambda: w.toy.tenancies[0].progress == 0.5, "the next one loads")
+            assert w.toy.state is State.LOADING  # the former's last words are not the next one's
+            slow.unlink()
+        again = await until_ready(w)
+        assert again.address == first.address
+        async with w.generating(again, "hello"):
+            pass
+
+
 async def test_a_renewal_whose_load_fails_is_a_failure(tmp_path: Path) -> None:
     breaks = tmp_path / "breaks"
     async with world(tmp_path, fails_with_file=str(breaks)) as w:

@@ -53,12 +53,28 @@ def test_a_whole_model(models: Path) -> None:
     described = model(models).describe()
     assert described.problem == ""
     assert described.kind is ModelKind.DIFFUSION
-    assert 160 < described.resident_mib < 220  # twelve MiB of weights, and a process
+    assert 200 < described.resident_mib < 230  # twelve MiB of weights, and a process
     assert described.peak_transient_mib > 0
     assert described.created_unix_ms > 0
     assert described.modalities == ("text",)
     assert spec_of(described.engine).family == "ovis-image"
     assert model(models, references=True).describe().modalities == ("text", "image")
+
+
+def test_the_least_is_left_free_beside_it(models: Path) -> None:
+    tiled, whole = (
+        model(models, tiling={"default": word}).describe().peak_transient_mib
+        for word in ("auto", "off")
+    )
+    assert 0 < tiled < whole
+
+
+def test_videos_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    files = {"diffusion_model": "d", "t5xxl": "t", "vae": "v"}
+    config = DiffusionConfig.model_validate({"models": {"m": {"family": "wan", "files": files}}})
+    described = PictureModel("m", config, tmp_path).describe()
+    assert "does not build yet" in described.problem
+    assert described.resident_mib == 1
 
 
 def test_weights_that_come_for_a_phase_are_in_its_peak(models: Path) -> None:

@@ -15,7 +15,7 @@ from services.diffusion.core.peak import (
     untiled_mib,
     with_weights,
 )
-from services.diffusion.engine import EngineSpec, Placement, Tiling
+from services.diffusion.engine import EngineSpec, Placement, Role, Tiling
 from services.diffusion.families import peak_profile
 from services.diffusion.planning import Wish, plan
 
@@ -23,7 +23,8 @@ _MIB = st.floats(0, 20_000)
 GROWTHS = st.builds(Growth, _MIB, _MIB, _MIB)
 PROFILES = st.builds(PeakProfile, _MIB, GROWTHS, GROWTHS)
 SIZES = st.builds(Size, st.integers(1, 64 * MPX), st.integers(0, 9))
-SDXL = peak_profile("sdxl", ("model",), Placement(threads=1), on_card=True)
+WHOLE: tuple[Role, ...] = ("model",)
+SDXL = peak_profile("sdxl", WHOLE, Placement(threads=1), on_card=True)
 
 
 @given(PROFILES, SIZES, st.integers(0, 4 * MPX), st.integers(64, 4096))

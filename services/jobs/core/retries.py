@@ -20,7 +20,14 @@ AWAY = frozenset(
 """Somebody was away or had no room: not the request's doing, and bounded by age alone."""
 
 BREAKDOWNS = frozenset(
-    {"deadline_exceeded", "engine_crashed", "lease_required", "model_failed", "slow_reader"}
+    {
+        "deadline_exceeded",
+        "engine_crashed",
+        "lease_not_found",
+        "lease_required",
+        "model_failed",
+        "slow_reader",
+    }
 )
 """What a request may have brought about itself: bounded by attempts, too."""
 

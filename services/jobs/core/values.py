@@ -157,10 +157,11 @@ class Job:
 
     @property
     def results(self) -> tuple[Outcome, ...]:
-        """What it was for: complete when it has succeeded, empty before and otherwise."""
+        """What it was for, the picture that was asked for first; empty until it has succeeded."""
         if self.state is not JobState.SUCCEEDED:
             return ()
-        return tuple(made for step in self.steps for made in step.outcomes if made.kept)
+        kept = (made for step in self.steps for made in step.outcomes if made.kept)
+        return tuple(sorted(kept, key=lambda made: (made.role, made.index)))
 
 
 @dataclass(frozen=True, slots=True)

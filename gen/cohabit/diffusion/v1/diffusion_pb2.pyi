@@ -350,9 +350,11 @@ class GenerateRequest(_message.Message):
     model: _builtins.str
     """Model.key. An engine serves one model and accepts that key alone."""
     prompt: _builtins.str
-    """What to paint; at most 32 KiB. Taken literally: `<lora:…>` in it is text."""
+    """What to paint; at most 32 KiB, and about 1,000 tokens, which is more than any
+    text encoder was trained on. Taken literally: `<lora:…>` in it is text.
+    """
     negative_prompt: _builtins.str
-    """What to avoid; at most 32 KiB. No effect where guidance is off."""
+    """What to avoid; bounded as `prompt`. No effect where guidance is off."""
     width_px: _builtins.int
     """Wanted width; 0: that of `init_image`, else the model's default. Rounded up
     to what the model accepts, and `started` says to what.
@@ -377,8 +379,8 @@ class GenerateRequest(_message.Message):
     sampler: Global___Sampler.ValueType
     scheduler: Global___NoiseScheduler.ValueType
     seed: _builtins.int
-    """Same seed, same request, same engine build: same bytes. Picture i of a
-    batch takes seed + i. Unset: random, told in `started`, and never cached.
+    """Same seed, same request, same engine build: same bytes. Below 2^63. Picture
+    i of a batch takes seed + i. Unset: random, told in `started`, never cached.
     """
     batch: _builtins.int
     """Pictures to make; 0 means 1. At most what the model is configured for: 1
@@ -410,7 +412,8 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def mask(self) -> _common_pb2.Media:
-        """Where to paint over `init_image`: white is painted, black is kept. Scaled as
+        """Where to paint over `init_image`: white is painted, black is kept. One with
+        transparency is read by its alpha: what is cut out is painted. Scaled as
         `init_image`; INVALID_ARGUMENT without it.
         """
 

@@ -140,7 +140,7 @@ class _StepStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepState.V
     STEP_STATE_PENDING: _StepState.ValueType  # 1
     """Not begun."""
     STEP_STATE_WAITING: _StepState.ValueType  # 2
-    """Waits for its permit, or for its model."""
+    """Waits for its permit, for its model, or to be tried again."""
     STEP_STATE_RUNNING: _StepState.ValueType  # 3
     """Its call is under way."""
     STEP_STATE_DONE: _StepState.ValueType  # 4
@@ -158,7 +158,7 @@ STEP_STATE_UNSPECIFIED: StepState.ValueType  # 0
 STEP_STATE_PENDING: StepState.ValueType  # 1
 """Not begun."""
 STEP_STATE_WAITING: StepState.ValueType  # 2
-"""Waits for its permit, or for its model."""
+"""Waits for its permit, for its model, or to be tried again."""
 STEP_STATE_RUNNING: StepState.ValueType  # 3
 """Its call is under way."""
 STEP_STATE_DONE: StepState.ValueType  # 4
@@ -591,7 +591,9 @@ class CutoutOptions(_message.Message):
         """
         @_builtins.property
         def picture(self) -> Global___Picture:
-            """Its size is that of the cutout; `init_image` must be unset."""
+            """Unset, its size is that of the cutout, or as much of it as the model can
+            paint: it is scaled to cover. `init_image` must be unset.
+            """
 
         def __init__(
             self,
@@ -785,7 +787,7 @@ class Job(_message.Message):
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]:
-        """Complete when SUCCEEDED; empty before."""
+        """Complete when SUCCEEDED, the picture that was asked for first; empty before."""
 
     @_builtins.property
     def failure(self) -> _common_pb2.Failure:

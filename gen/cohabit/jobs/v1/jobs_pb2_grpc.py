@@ -79,10 +79,11 @@ class JobServiceServicer:
         """SubmitJob accepts a job: when it answers, the job is on disk. With an
         idempotency key the same request answers the job that there is.
         INVALID_ARGUMENT `invalid_request`, `invalid_image` (metadata `field`),
-        `payload_too_large`; NOT_FOUND `model_not_found`, and `result_not_found` for
-        a publication of what does not exist; ALREADY_EXISTS
-        `idempotency_key_reused` when the key came with another request;
-        RESOURCE_EXHAUSTED `queue_full` (with RetryInfo), `storage_full`.
+        `image_too_large` (metadata `max_px`), `payload_too_large`; NOT_FOUND
+        `model_not_found`, and `result_not_found` for a publication of what does not
+        exist; ALREADY_EXISTS `idempotency_key_reused` when the key came with another
+        request; RESOURCE_EXHAUSTED `queue_full` and `saturated` (with RetryInfo),
+        `storage_full`; UNIMPLEMENTED `not_implemented` for what is not built.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

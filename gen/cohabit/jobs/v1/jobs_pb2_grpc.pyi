@@ -45,10 +45,11 @@ class JobServiceStub:
     """SubmitJob accepts a job: when it answers, the job is on disk. With an
     idempotency key the same request answers the job that there is.
     INVALID_ARGUMENT `invalid_request`, `invalid_image` (metadata `field`),
-    `payload_too_large`; NOT_FOUND `model_not_found`, and `result_not_found` for
-    a publication of what does not exist; ALREADY_EXISTS
-    `idempotency_key_reused` when the key came with another request;
-    RESOURCE_EXHAUSTED `queue_full` (with RetryInfo), `storage_full`.
+    `image_too_large` (metadata `max_px`), `payload_too_large`; NOT_FOUND
+    `model_not_found`, and `result_not_found` for a publication of what does not
+    exist; ALREADY_EXISTS `idempotency_key_reused` when the key came with another
+    request; RESOURCE_EXHAUSTED `queue_full` and `saturated` (with RetryInfo),
+    `storage_full`; UNIMPLEMENTED `not_implemented` for what is not built.
     """
     GetJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]
     """GetJob answers a job with its steps, results and request. NOT_FOUND
@@ -88,10 +89,11 @@ class JobServiceAsyncStub(JobServiceStub):
     """SubmitJob accepts a job: when it answers, the job is on disk. With an
     idempotency key the same request answers the job that there is.
     INVALID_ARGUMENT `invalid_request`, `invalid_image` (metadata `field`),
-    `payload_too_large`; NOT_FOUND `model_not_found`, and `result_not_found` for
-    a publication of what does not exist; ALREADY_EXISTS
-    `idempotency_key_reused` when the key came with another request;
-    RESOURCE_EXHAUSTED `queue_full` (with RetryInfo), `storage_full`.
+    `image_too_large` (metadata `max_px`), `payload_too_large`; NOT_FOUND
+    `model_not_found`, and `result_not_found` for a publication of what does not
+    exist; ALREADY_EXISTS `idempotency_key_reused` when the key came with another
+    request; RESOURCE_EXHAUSTED `queue_full` and `saturated` (with RetryInfo),
+    `storage_full`; UNIMPLEMENTED `not_implemented` for what is not built.
     """
     GetJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GetJobRequest, _jobs_pb2.GetJobResponse]  # type: ignore[assignment]
     """GetJob answers a job with its steps, results and request. NOT_FOUND
@@ -134,10 +136,11 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         """SubmitJob accepts a job: when it answers, the job is on disk. With an
         idempotency key the same request answers the job that there is.
         INVALID_ARGUMENT `invalid_request`, `invalid_image` (metadata `field`),
-        `payload_too_large`; NOT_FOUND `model_not_found`, and `result_not_found` for
-        a publication of what does not exist; ALREADY_EXISTS
-        `idempotency_key_reused` when the key came with another request;
-        RESOURCE_EXHAUSTED `queue_full` (with RetryInfo), `storage_full`.
+        `image_too_large` (metadata `max_px`), `payload_too_large`; NOT_FOUND
+        `model_not_found`, and `result_not_found` for a publication of what does not
+        exist; ALREADY_EXISTS `idempotency_key_reused` when the key came with another
+        request; RESOURCE_EXHAUSTED `queue_full` and `saturated` (with RetryInfo),
+        `storage_full`; UNIMPLEMENTED `not_implemented` for what is not built.
         """
 
     @_abc_1.abstractmethod

@@ -82,7 +82,10 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     MODEL_STATE_COLD: _ModelState.ValueType  # 1
     """Not loaded; holds no memory."""
     MODEL_STATE_LOADING: _ModelState.ValueType  # 2
-    """Its engine is starting or reading weights."""
+    """Its engine is starting or reading weights. A READY instance is LOADING again
+    when its engine has ended itself, to be rid of work that cannot be cancelled:
+    the next process keeps its id and its lease, and has another address.
+    """
     MODEL_STATE_READY: _ModelState.ValueType  # 3
     """Serves requests."""
     MODEL_STATE_DRAINING: _ModelState.ValueType  # 4
@@ -98,7 +101,10 @@ MODEL_STATE_UNSPECIFIED: ModelState.ValueType  # 0
 MODEL_STATE_COLD: ModelState.ValueType  # 1
 """Not loaded; holds no memory."""
 MODEL_STATE_LOADING: ModelState.ValueType  # 2
-"""Its engine is starting or reading weights."""
+"""Its engine is starting or reading weights. A READY instance is LOADING again
+when its engine has ended itself, to be rid of work that cannot be cancelled:
+the next process keeps its id and its lease, and has another address.
+"""
 MODEL_STATE_READY: ModelState.ValueType  # 3
 """Serves requests."""
 MODEL_STATE_DRAINING: ModelState.ValueType  # 4

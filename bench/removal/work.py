@@ -12,7 +12,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -23,9 +23,11 @@ from chassis.process import die_with_parent
 Cut = Callable[[Sequence[bytes], int], int]
 """Pictures, and how many at once; answers the bytes of all cutouts."""
 
-_PNG = {"compress_level": 4}
-_WEBP = {"quality": 85, "method": 4, "exact": True}
-"""What `imaging.encode` writes with by default; the answers' sizes show whether it still does."""
+WRITTEN: Mapping[str, Mapping[str, Any]] = {
+    "png": {"compress_level": 4},
+    "webp": {"quality": 85, "method": 4, "exact": True},
+}
+"""What `imaging.encode` asks of Pillow by default; a test compares the files."""
 
 
 def cohabit(threads: int, kind: str, model: Path) -> Cut:
@@ -72,12 +74,11 @@ def rembg(threads: int, kind: str, *, matting: bool) -> Cut:
     options: Any = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = new_session("u2netp", sess_opts=options)
-    written = _PNG if kind == "png" else _WEBP
 
     def one(picture: bytes) -> int:
         file = BytesIO()
         cutout: Any = remove(Image.open(BytesIO(picture)), session=session, alpha_matting=matting)
-        cutout.save(file, kind.upper(), **written)
+        cutout.save(file, kind.upper(), **WRITTEN[kind])
         return file.tell()
 
     def all_of(pictures: Sequence[bytes], in_flight: int) -> int:

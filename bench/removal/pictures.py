@@ -12,7 +12,6 @@ from PIL import Image
 
 _FOLDER = Path(skimage.data.__file__).parent
 _PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
-PHOTOGRAPHS = len(_PHOTOGRAPHS)
 _QUALITY = 92
 
 

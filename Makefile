@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-scheduler soak clean help
+.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-matte bench-scheduler soak clean help
 
 PYTHON ?= python3
 VENV := .venv
@@ -78,6 +78,10 @@ $(BENCH_STAMP): $(DEV_STAMP)
 
 bench: $(BENCH_STAMP) $(MODEL)  ## measure the house: its cost, many streams against llama-server, long prompts
 	@status=0; for part in bench bench.streams bench.prompts; do \
+		$(BIN)/python -P -m $$part || status=1; done; exit $$status
+
+bench-matte: $(BENCH_STAMP) $(MATTE)  ## foreground estimation beside PyMatting's, with a picture; removal beside rembg's
+	@status=0; for part in bench.matte bench.removal; do \
 		$(BIN)/python -P -m $$part || status=1; done; exit $$status
 
 bench-scheduler: $(DEV_STAMP)  ## measure what an admission costs, and how it grows with the queue

@@ -1,4 +1,5 @@
-"""Jobs (fifty of them in a deep run) on real engines, while the services that do them are killed again and again.
+"""Jobs on real engines, while the services that do them are killed again and again: twenty, or
+fifty in a deep run.
 
 Every job ends exactly once and succeeds; what is read of its results is what was recorded; nothing
 else is left on the disk.

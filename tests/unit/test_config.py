@@ -93,8 +93,8 @@ def test_an_empty_file_is_all_defaults(folder: Path, text: str) -> None:
         ("log_level: loud\n",
          "cohabit.yaml:1: log_level: expected 'debug', 'info', 'warning' or 'error', got 'loud'"),
         ("listen:\n  llm: unix:/run/l.sock\n  lmm: unix:/run/l.sock\n",
-         ("cohabit.yaml:3: listen.lmm: expected a service: broker, scheduler, llm, diffusion, matte, "
-          "simulated, jobs, got 'lmm'")),
+         ("cohabit.yaml:3: listen.lmm: expected a service: broker, scheduler, llm, diffusion, "
+          "matte, simulated, jobs, got 'lmm'")),
         ("addresses: {edge: 'h:1'}\n", "cohabit.yaml:1: addresses.edge: expected a service"),
         ("metrics: {edge: '127.0.0.1:1'}\n", "cohabit.yaml:1: metrics.edge: expected a service"),
         ("metrics:\n  llm: foo\n",

@@ -7,12 +7,12 @@ from chassis.server import Server, run, service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from hosting.host import ModelHost
+from hosting.house_device import HouseDevice
 from hosting.leases import LeaseBook
 from hosting.values import EngineHome
 from services.llm.clients import Scheduler
 from services.llm.config import LlmConfig
 from services.llm.counting import Counter
-from services.llm.device import HouseDevice
 from services.llm.model_servicer import LanguageModels
 from services.llm.servicer import LanguageModelServicer
 from services.llm.swapping import Swapping

@@ -12,12 +12,13 @@ from typing import Any
 
 from chassis import log
 from chassis.errors import Fault, Reason
+from hosting.house_device import HOST, Device
 from hosting.values import Extra, Kind, ModelSpec
 from services.llm import footprint, gguf_meta, settings
 from services.llm.config import MOST_PREFIX_CACHE_MIB, ModelConfig
 from services.llm.engine import ALL_LAYERS, DRAFT, EngineSpec
 from services.llm.gguf_meta import GgufMeta
-from services.llm.placement import HOST, Device, Layers, place
+from services.llm.placement import Layers, place
 from services.llm.profiles import PROFILES, profile_of
 from services.llm.settings import PATH
 

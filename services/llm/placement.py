@@ -19,22 +19,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chassis.errors import Fault, Reason
+from hosting.house_device import Device
 from services.llm.engine import ALL_LAYERS
 
 WantedLayers = int | Literal["auto", "all"]
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """What a house lends memory of, as far as placement cares."""
-
-    lendable_mib: int = 0
-    """What a lease could be granted on the empty device; 0: not known."""
-    card: str = ""
-    """As its driver calls it; empty: the memory is the host's, and no layers can be put there."""
-
-
-HOST = Device()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from typing import Any
 
 from chassis import log
 from chassis.errors import Fault
+from hosting.house_device import HOST
 from hosting.values import Kind, ModelSpec, Source
 from services.llm import gguf_meta
 from services.llm.catalog import ModelFile, Present
 from services.llm.config import ModelConfig
 from services.llm.engine import ALL_LAYERS, default_threads
 from services.llm.gguf_meta import GgufMeta
-from services.llm.placement import HOST
 from services.llm.vectors import Pooling, VectorKind, VectorSpec
 
 DEFAULT_BATCH_TOKENS = 512

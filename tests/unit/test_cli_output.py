@@ -124,7 +124,7 @@ def test_the_banner_says_what_is_no_readable_file(tmp_path: Path) -> None:
     house = whole(tmp_path, "a: {path: ., source: weights.bin}, b: {path: loop.gguf}")
     (tmp_path / "models" / "loop.gguf").symlink_to("loop.gguf")
     first, second = banner(SEEN, house)[-2:]
-    assert first.endswith("/models is no file; mend that, or correct its `path`.")
+    assert first.endswith("/models is no file; mend that, or correct its path.")
     assert "/models/loop.gguf cannot be read: " in second
 
 

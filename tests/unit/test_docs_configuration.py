@@ -10,8 +10,11 @@ from pydantic import BaseModel
 from chassis.config import House
 from edge.config import EdgeConfig
 from services.broker.config import BrokerConfig, ForeignSection
+from services.jobs.config import JobsConfig
 from services.llm.config import LlmConfig
 from services.llm.config import ModelConfig as LlmModelConfig
+from services.matte.config import MatteConfig
+from services.matte.config import ModelConfig as MatteModelConfig
 from services.scheduler.config import (
     FairnessConfig,
     LaneConfig,
@@ -22,7 +25,7 @@ from services.scheduler.config import (
 from services.simulated.config import ModelConfig as SimulatedModelConfig
 from services.simulated.config import SimulatedConfig
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "configuration.md"
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "Shared keys": House,
@@ -41,11 +44,28 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 """Headings of the guide, and what is configured below them."""
 
+ELSEWHERE: Mapping[str, Mapping[str, type[BaseModel]]] = {
+    "matting.md": {"`matte`": MatteConfig, "`matte.models`, by name": MatteModelConfig},
+    "jobs.md": {"`jobs`": JobsConfig},
+}
+"""Guides that hold the tables of their own service."""
 
-def documented() -> dict[str, dict[str, str]]:
+ALL = {**SECTIONS, **ELSEWHERE["matting.md"], **ELSEWHERE["jobs.md"]}
+
+
+def all_documented() -> dict[str, dict[str, str]]:
+    """Of every guide that has tables of keys."""
+    found = documented()
+    for guide, sections in ELSEWHERE.items():
+        found |= {h: keys for h, keys in documented(guide).items() if h in sections}
+    return found
+
+
+def documented(guide: str = "configuration.md") -> dict[str, dict[str, str]]:
     """By heading: the keys of its table, each with the default that is written there."""
     found: dict[str, dict[str, str]] = {}
-    for part in re.split(r"^##+ ", GUIDE.read_text(), flags=re.MULTILINE)[1:]:
+    text = (GUIDES / guide).read_text()
+    for part in re.split(r"^##+ ", text, flags=re.MULTILINE)[1:]:
         heading, _, text = part.partition("\n")
         found[heading] = {}
         for row in re.findall(r"^\| (`.*)$", text, flags=re.MULTILINE):
@@ -61,7 +81,9 @@ def as_written(value: object) -> str | None:
     match value:
         case bool():
             return str(value).lower()
-        case int() | float():
+        case int():
+            return str(value)
+        case float():
             return f"{value:g}"
         case str() | Path() if str(value):
             return f"`{value}`"
@@ -73,15 +95,15 @@ def test_every_heading_is_a_section_and_every_section_has_one() -> None:
     assert list(documented()) == list(SECTIONS)
 
 
-@pytest.mark.parametrize("heading", SECTIONS)
+@pytest.mark.parametrize("heading", ALL)
 def test_the_guide_names_every_key_and_no_other(heading: str) -> None:
-    assert set(documented()[heading]) == set(SECTIONS[heading].model_fields)
+    assert set(all_documented()[heading]) == set(ALL[heading].model_fields)
 
 
-@pytest.mark.parametrize("heading", SECTIONS)
+@pytest.mark.parametrize("heading", ALL)
 def test_the_guide_names_the_true_defaults(heading: str) -> None:
-    written = documented()[heading]
-    for key, field in SECTIONS[heading].model_fields.items():
+    written = all_documented()[heading]
+    for key, field in ALL[heading].model_fields.items():
         if field.is_required():
             assert written[key] == "required", key
         elif (default := as_written(field.default)) is not None:

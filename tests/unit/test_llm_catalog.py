@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from chassis.errors import Fault, Reason
+from hosting.house_device import HOST, Device
 from services.llm.catalog import ModelFile
 from services.llm.config import ModelConfig
 from services.llm.engine import ALL_LAYERS
-from services.llm.placement import HOST, Device
 from tests.tiny_gguf import make_tiny_gguf
 
 
@@ -52,11 +52,11 @@ def tiny(tmp_path: Path, device: Device = HOST, **fields: object) -> ModelFile:
 
 
 def test_on_a_card_what_is_placed_there_is_leased(tmp_path: Path) -> None:
-    whole = tiny(tmp_path, Device(24_000, "NVIDIA GeForce RTX 4090")).describe()
+    whole = tiny(tmp_path, Device("gpu0", 24_000, "NVIDIA GeForce RTX 4090")).describe()
     assert (whole.engine["gpu_layers"], whole.engine["profile"]) == (ALL_LAYERS, "ada")
     assert whole.engine["kv_type"] == "q8_0"
     assert whole.resident_mib > 400
-    none = tiny(tmp_path, Device(100, "NVIDIA GeForce RTX 4090")).describe()
+    none = tiny(tmp_path, Device("gpu0", 100, "NVIDIA GeForce RTX 4090")).describe()
     assert (none.engine["gpu_layers"], none.engine["profile"]) == (0, "cpu")
     assert "does not fit" in none.engine["placement_why"]
     assert none.resident_mib == 1
@@ -68,7 +68,7 @@ def test_a_device_that_is_known_later_changes_the_description(tmp_path: Path) ->
     file = ModelFile("tiny", ModelConfig(path=Path("tiny.gguf")), tmp_path, lambda: device)
     before = file.stamp()
     assert file.describe().engine["gpu_layers"] == 0
-    device = Device(24_000, "NVIDIA H200")
+    device = Device("gpu0", 24_000, "NVIDIA H200")
     assert file.stamp() != before
     assert file.describe().engine["gpu_layers"] == ALL_LAYERS
 
@@ -111,7 +111,7 @@ def test_the_file_of_a_swap_stays_until_all_is_taken_back(tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_used_replaces_nothing(tmp_path: Path) -> None:
-    file = tiny(tmp_path, Device(200))
+    file = tiny(tmp_path, Device("gpu0", 200))
     before = file.describe()
     other = make_tiny_gguf(tmp_path / "other.gguf")
     other.write_bytes(other.read_bytes()[:5000])
@@ -151,7 +151,7 @@ def test_a_draft_file_that_changes_changes_the_description(tmp_path: Path) -> No
 
 def test_a_draft_goes_where_its_model_is_unless_told(tmp_path: Path) -> None:
     make_tiny_gguf(tmp_path / "draft.gguf")
-    card = Device(24_000, "NVIDIA GeForce RTX 4090")
+    card = Device("gpu0", 24_000, "NVIDIA GeForce RTX 4090")
 
     def layers(device: Device, **fields: object) -> object:
         return tiny(tmp_path, device, **DRAFTED, **fields).describe().engine["draft_gpu_layers"]

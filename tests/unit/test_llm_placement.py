@@ -4,11 +4,11 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from cohabit.broker.v1 import broker_pb2 as pb
-from services.llm.device import device_of
+from hosting.house_device import HOST, Device, device_of
 from services.llm.engine import ALL_LAYERS
-from services.llm.placement import HOST, Device, Layers, place, settle
+from services.llm.placement import Layers, place, settle
 
-CARD = Device(8000, "NVIDIA GeForce RTX 3070")
+CARD = Device("gpu0", 8000, "NVIDIA GeForce RTX 3070")
 ALL = Layers(ALL_LAYERS, "It fits.")
 
 
@@ -51,13 +51,13 @@ def test_an_engine_without_a_card_does_not_fall_back_in_silence() -> None:
 def told(kind: "pb.DeviceKind.ValueType") -> pb.GetDeviceMemoryResponse:
     reserve = pb.Reserve(name="desktop", reserved_mib=500)
     memory = pb.DeviceMemory(
-        kind=kind, description="A", total_mib=9000, floor_mib=1000, reserves=[reserve]
+        device="d", kind=kind, description="A", total_mib=9000, floor_mib=1000, reserves=[reserve]
     )
     return pb.GetDeviceMemoryResponse(devices=[memory])
 
 
 def test_only_a_real_card_takes_layers() -> None:
-    assert device_of(told(pb.DEVICE_KIND_NVML)) == Device(7500, "A")
-    assert device_of(told(pb.DEVICE_KIND_CPU)) == Device(7500, "")
+    assert device_of(told(pb.DEVICE_KIND_NVML)) == Device("d", 7500, "A")
+    assert device_of(told(pb.DEVICE_KIND_CPU)) == Device("d", 7500, "")
     assert device_of(told(pb.DEVICE_KIND_SIMULATED)).card == ""
     assert device_of(pb.GetDeviceMemoryResponse()) == HOST

@@ -23,6 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing; the native engine is compiled on the first time, which takes minutes."
 	@$(PIP) -e ".[llm,matte]"
+	@$(BIN)/python -P -c "from services.matte.solving import warm_up; warm_up()"  # compiles the solver
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from imaging.values import Encoding, Format, Picture
 from services.diffusion import engine_main
 from services.diffusion.engine_servicer import EngineServicer
 from services.diffusion.loaded import LoadedModel
+from services.diffusion.painter import Painted
 from services.diffusion.values import File
 from tests.diffusion_kit import DEADLINE_S, Answer, Engine, answer_of, asking, engine, spec_of_tiny
 from tests.hosting_world import drained
@@ -297,15 +299,34 @@ async def test_a_permit_is_demanded_and_good_once(tiny: Engine) -> None:
     assert (await refused(tiny, asking(), permit="once"))[0] is Reason.PERMIT_REVOKED
 
 
-async def test_a_cancelled_picture_holds_its_permit_until_the_device_is_free(tiny: Engine) -> None:
+@pytest.fixture
+def painting(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set while the native library is at work."""
+    busy, paint = threading.Event(), tiny.model.painter.paint
+
+    def spied(*args: Any) -> Painted:
+        busy.set()
+        try:
+            return paint(*args)
+        finally:
+            busy.clear()
+
+    monkeypatch.setattr(tiny.model.painter, "paint", spied)
+    return busy
+
+
+async def test_a_cancelled_picture_holds_its_permit_until_the_device_is_free(
+    tiny: Engine, painting: threading.Event
+) -> None:
     before = await tiny.generate(fresh())
     stream = tiny.call(fresh(steps=8, width_px=256, height_px=256))
     async for response in stream:
         if response.HasField("progress") and response.progress.done_steps:
             break
     stream.cancel()
-    assert tiny.process.permits.running  # the native call cannot be stopped
+    assert painting.is_set()
     await tiny.idle()
+    assert not painting.is_set()
     assert (await tiny.generate(fresh())).data == before.data
 
 
@@ -329,17 +350,16 @@ async def test_a_revoked_permit_ends_its_stream_with_the_reason(tiny: Engine) ->
 async def test_a_reader_that_stops_reading_is_cut_off(
     made: TinyDiffusion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models: list[LoadedModel] = []
-
     def hasty(process: EngineProcess, model: LoadedModel) -> EngineServicer:
-        models.append(model)
         return EngineServicer(process, model, read_within_s=1.0)
 
     monkeypatch.setattr(engine_main, "EngineServicer", hasty)
     async with engine(spec_of_tiny(made), tmp_path) as running:
         await running.generate(asking())
-        [key] = models[0].cache._kept
-        models[0].cache.keep(key, File(bytes(40 << 20), "image/png"))  # more than any buffer holds
+        [key] = running.model.cache._kept
+        running.model.cache.keep(
+            key, File(bytes(40 << 20), "image/png")
+        )  # more than any buffer holds
         stream, began_s = running.call(asking()), asyncio.get_running_loop().time()
         await stream.read()
         while asyncio.get_running_loop().time() < began_s + 1.5:  # others are served meanwhile

@@ -20,8 +20,8 @@ from edge.jobs.submission import Given, Submission
 from edge.pictures.fields import IN_JSON, sides_px
 from edge.pictures.upload import Form
 
-Make = ImageJobBody | ForegroundJobBody
-Rest = ImageJobBody | ForegroundJobBody | RemovalJobBody
+PictureBody = ImageJobBody | ForegroundJobBody
+AnyBody = ImageJobBody | ForegroundJobBody | RemovalJobBody
 
 _ANY_SEED = -1
 _FORMATS: Mapping[str | None, Any] = {
@@ -78,11 +78,11 @@ def background_removal(form: Form) -> Submission:
     return asked
 
 
-def _submission(body: Rest) -> Submission:
+def _submission(body: AnyBody) -> Submission:
     return Submission(pb.JobSpec(), body.idempotency_key or "", body.keep_s or 0)
 
 
-def _fill_picture(picture: pb.Picture, body: Make, form: Form, asked: Submission) -> None:
+def _fill_picture(picture: pb.Picture, body: PictureBody, form: Form, asked: Submission) -> None:
     picture.MergeFrom(
         pb.Picture(
             model=body.model or "",

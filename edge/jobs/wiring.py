@@ -20,7 +20,7 @@ from edge.house import Ready
 from edge.jobs import parsing
 from edge.jobs.calls import JobCalls
 from edge.jobs.described import FOREGROUNDS_PATH, IMAGES_PATH, REMOVALS_PATH
-from edge.jobs.endpoint import Deal, SubmitEndpoint
+from edge.jobs.endpoint import SubmitEndpoint, Submitting
 from edge.jobs.events import Events
 from edge.jobs.results import Results
 from edge.jobs.routes import JobRoutes
@@ -70,7 +70,7 @@ def _endpoints(
 ) -> dict[str, ASGIApp]:
     image = config.default_image_model
     kind, listing = models_pb2.MODEL_KIND_DIFFUSION, catalog.listed
-    deal = Deal(
+    submitting = Submitting(
         calls=calls,
         entrance=entrance,
         fetch=fetch,
@@ -80,7 +80,7 @@ def _endpoints(
         max_body_bytes=config.max_picture_body_mib * MIB,
     )
     return {
-        IMAGES_PATH: SubmitEndpoint(deal, parsing.image_generation),
-        FOREGROUNDS_PATH: SubmitEndpoint(deal, parsing.foreground_generation),
-        REMOVALS_PATH: SubmitEndpoint(deal, parsing.background_removal),
+        IMAGES_PATH: SubmitEndpoint(submitting, parsing.image_generation),
+        FOREGROUNDS_PATH: SubmitEndpoint(submitting, parsing.foreground_generation),
+        REMOVALS_PATH: SubmitEndpoint(submitting, parsing.background_removal),
     }

@@ -9,7 +9,7 @@ from cohabit.matte.v1 import matte_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as sched
 from imaging.values import Encoding, Format
 from services.jobs import requests
-from services.jobs.catalogue import DIFFUSION, find
+from services.jobs.models import DIFFUSION, find
 from services.jobs.pictures import shrunk
 from services.jobs.spec import draw_seeds, hash_of, pictures_in, strip
 

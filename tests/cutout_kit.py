@@ -6,6 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from chassis.errors import Fault, Reason
 from chassis.server import Server
 from cohabit.common.v1 import common_pb2
@@ -13,11 +15,12 @@ from cohabit.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from tests.edge_kit import House, Peers, opened
+from tests.picture_forge import saved
 
 NETWORK = "u2netp"
 PAINTER = "tiny"
 WEBP = b"RIFF\x0c\x00\x00\x00WEBPcutout"
-BEHIND = b"RIFF\x0c\x00\x00\x00WEBPbehind"
+BEHIND = saved(Image.new("RGB", (5, 4)), "WEBP")
 MATTE = b"\x89PNG\r\n\x1a\nmatte"
 QUEUED, RUNNING = jobs_pb2.JOB_STATE_QUEUED, jobs_pb2.JOB_STATE_RUNNING
 SUCCEEDED = jobs_pb2.JOB_STATE_SUCCEEDED

@@ -72,7 +72,7 @@ class RemovalEndpoint:
             return engine.RemoveBackground(asked, timeout=turn.timeout_s, metadata=turn.metadata)
 
         try:
-            peak_mib = await self.service.peak_mib(behind, asked.image.data)
+            peak_mib = await self.service.peak_mib(behind, asked)
             ask = Ask(model, guest.tier, key=guest.key, preferred_mib=peak_mib)
             answer = await self.admission.answer(ask, start)
         except Fault as fault:

@@ -12,6 +12,7 @@ from chassis.errors import Reason
 from chassis.status import fault_of
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.models.v1 import models_pb2
+from edge.errors import renamed
 from edge.pictures.source import WIDEST
 from imaging.decode import Probed, probe
 
@@ -28,17 +29,25 @@ class MatteService:
 
     stub: "MatteServiceAsyncStub"
 
-    async def peak_mib(self, behind: Sequence[models_pb2.Model], picture: bytes) -> int:
+    async def peak_mib(
+        self, behind: Sequence[models_pb2.Model], asked: pb.RemoveBackgroundRequest
+    ) -> int:
         """Device memory that a removal adds, on whichever of the networks makes it.
 
         0, as for the largest picture, while the service does not answer: what becomes of requests
         then, the scheduler says. Raises Fault, also for what is no picture.
         """
-        size = await asyncio.to_thread(probe, picture, WIDEST, "image")
-        plans = await asyncio.gather(*(self._planned_mib(model.key, size) for model in behind))
-        return max(plans, default=0)
+        pictures = {"image": asked.image.data}
+        if asked.backdrop.HasField("image"):
+            pictures["backdrop.image"] = asked.backdrop.image.data
+        plans = [
+            self._planned_mib(model.key, await asyncio.to_thread(probe, data, WIDEST, field), field)
+            for field, data in pictures.items()
+            for model in behind
+        ]
+        return max(await asyncio.gather(*plans), default=0)
 
-    async def _planned_mib(self, key: str, size: Probed) -> int:
+    async def _planned_mib(self, key: str, size: Probed, field: str) -> int:
         asked = pb.PlanRemovalRequest(model=key, width_px=size.width_px, height_px=size.height_px)
         try:
             plan = await self.stub.PlanRemoval(asked, timeout=_ANSWER_S, metadata=call_metadata())
@@ -46,5 +55,5 @@ class MatteService:
             fault = fault_of(error, SERVICE)
             if fault.reason is Reason.SERVICE_UNAVAILABLE:
                 return 0
-            raise fault from None
+            raise renamed(fault, lambda param: field if param == "image" else param) from None
         return plan.transient_mib

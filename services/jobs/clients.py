@@ -158,12 +158,17 @@ class Calls:
         return await _answer(self._diffusion.PlanGeneration, asked, "diffusion", _ANSWER_S)
 
     async def _removal_mib(self, request: matte_pb2.RemoveBackgroundRequest) -> int:
-        size = await asyncio.to_thread(probe, request.image.data, BOUNDS, "image")
-        asked = matte_pb2.PlanRemovalRequest(
-            model=request.model, width_px=size.width_px, height_px=size.height_px
-        )
-        plan = await _answer(self._matte.PlanRemoval, asked, "matte", _ANSWER_S)
-        return plan.transient_mib
+        """What the larger of its pictures adds."""
+        most_mib = 0
+        for media in (request.image, request.backdrop.image):
+            if media.data:
+                size = await asyncio.to_thread(probe, media.data, BOUNDS, "image")
+                asked = matte_pb2.PlanRemovalRequest(
+                    model=request.model, width_px=size.width_px, height_px=size.height_px
+                )
+                plan = await _answer(self._matte.PlanRemoval, asked, "matte", _ANSWER_S)
+                most_mib = max(most_mib, plan.transient_mib)
+        return most_mib
 
 
 async def _last(admission: Admission[S], ask: Ask, start: Start[S, R], report: Report) -> R:

@@ -60,7 +60,10 @@ class MatteServicer(rpc.MatteServiceServicer):
     ) -> pb.RemoveBackgroundResponse:
         request.model = self._model(request.model or self._default_model)
         removal_of(request, self._encoding)  # refused before anything is loaded for nothing
-        peak_mib = await self._peak_mib_of(request.model, request.image.data)
+        pictures = {"image": request.image.data}
+        if request.backdrop.HasField("image"):
+            pictures["backdrop.image"] = request.backdrop.image.data
+        peak_mib = await self._peak_mib_of(request.model, pictures)
         return await self._scheduler.remove(request, peak_mib)
 
     async def PlanRemoval(
@@ -76,7 +79,7 @@ class MatteServicer(rpc.MatteServiceServicer):
         asked = estimation_of(request, self._encoding)
         if request.model:
             request.model = self._model(request.model)
-            peak_mib = await self._peak_mib_of(request.model, request.image.data)
+            peak_mib = await self._peak_mib_of(request.model, {"image": request.image.data})
             return await self._scheduler.estimate(request, peak_mib)
         return estimated_message(*await self._work.estimate(asked))
 
@@ -92,10 +95,13 @@ class MatteServicer(rpc.MatteServiceServicer):
         raise not_implemented("Matting of videos")
         yield
 
-    async def _peak_mib_of(self, model: str, image: bytes) -> int:
-        """As `_peak_mib`, by the picture's header."""
-        found = await asyncio.to_thread(probe, image, self._bounds(model), "image")
-        return self._peak_mib(model, found.width_px, found.height_px)
+    async def _peak_mib_of(self, model: str, pictures: Mapping[str, bytes]) -> int:
+        """As `_peak_mib`, of the larger of the pictures, whose fields they are given by."""
+        bounds = self._bounds(model)
+        found = [
+            await asyncio.to_thread(probe, data, bounds, field) for field, data in pictures.items()
+        ]
+        return max(self._peak_mib(model, one.width_px, one.height_px) for one in found)
 
     def _peak_mib(self, model: str, width_px: int, height_px: int) -> int:
         """What to ask the scheduler for. Raises Fault INVALID_IMAGE, IMAGE_TOO_LARGE."""

@@ -342,6 +342,25 @@ async def test_a_picture_that_never_fits_is_refused_before_it_waits(house: House
     assert house.peers.admits == []
 
 
+async def test_the_larger_picture_says_what_is_lent(house: House) -> None:
+    peers = peers_of(house)
+    peers.plan = lambda asked: pb.PlanRemovalResponse(transient_mib=asked.width_px)
+    answer = await house.http.post(PATH, files={"image": PNG, "background_image": BEHIND})
+    assert answer.status_code == 200, answer.text
+    assert [(one.width_px, one.height_px) for one in peers.removal_plans] == [(4, 3), (5, 4)]
+    assert house.peers.admits[0].preferred_transient_mib == 5
+
+    def refuses_the_larger(asked: Any) -> Any:
+        if asked.width_px == 5:
+            raise Fault(Reason.IMAGE_TOO_LARGE, "`image` is large.", metadata={"param": "image"})
+        return pb.PlanRemovalResponse(transient_mib=1)
+
+    peers.plan = refuses_the_larger
+    answer = await house.http.post(PATH, files={"image": PNG, "background_image": BEHIND})
+    assert (answer.status_code, error_of(answer)["param"]) == (400, "background_image")
+    assert error_of(answer)["message"] == "`background_image` is large."
+
+
 async def test_while_nobody_plans_the_scheduler_decides(house: House) -> None:
     def is_away(_request: Any) -> Any:
         raise Fault(Reason.SERVICE_UNAVAILABLE, "Away.", retry_after_s=1.0)

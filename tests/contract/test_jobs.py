@@ -102,7 +102,7 @@ async def test_a_foreground_goes_to_the_matte_as_bare_pixels(jobs: Service, peer
 async def test_a_plain_backdrop_takes_one_call(jobs: Service, peers: Peers, backdrop: str) -> None:
     values = {
         "color": "navy",
-        "image": file(picture(5, 5)),
+        "image": file(picture(90, 90)),
         "estimated": pb.CutoutOptions.EstimatedBackdrop(),
     }
     done = await jobs.ended((await jobs.submit(removal(**{backdrop: values[backdrop]}))).job_id)
@@ -111,6 +111,8 @@ async def test_a_plain_backdrop_takes_one_call(jobs: Service, peers: Peers, back
     assert peers.removals[0].image.data == PHOTO.data
     if backdrop == "image":
         assert peers.removals[0].backdrop.image.data == values["image"].data  # type: ignore[attr-defined]
+        # Lent for the larger of the two.
+        assert peers.admits[0].preferred_transient_mib == 90 * 90
 
 
 async def test_a_generated_backdrop_keeps_the_light_of_the_old_one(

@@ -104,6 +104,19 @@ async def test_a_removal_is_planned_by_its_size(tmp_path: Path) -> None:
         assert (await s.listed("small")).state == models_pb2.MODEL_STATE_COLD
 
 
+async def test_the_larger_picture_says_what_is_asked_for(tmp_path: Path) -> None:
+    async with service(tmp_path, configured()) as s:
+        await s.load()
+        request = pb.RemoveBackgroundRequest(image=media(file_of(subject())))
+        await s.matte.RemoveBackground(request, timeout=LOAD_S)
+        request.backdrop.image.CopyFrom(media(file_of(subject(1000, 1000))))
+        await s.matte.RemoveBackground(request, timeout=LOAD_S)
+        plan = pb.PlanRemovalRequest(width_px=1000, height_px=1000)
+        planned = await s.matte.PlanRemoval(plan, timeout=DEADLINE_S)
+        small, large = (one.preferred_transient_mib for one in s.grants.asked)
+        assert small < large == planned.transient_mib
+
+
 async def test_a_model_must_be_named_where_there_are_several(tmp_path: Path) -> None:
     own = configured(other={"path": "missing.onnx"})
     async with service(tmp_path, own) as s:

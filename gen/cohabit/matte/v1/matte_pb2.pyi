@@ -206,7 +206,9 @@ Global___RemoveBackgroundResponse: _TypeAlias = RemoveBackgroundResponse  # noqa
 
 @_typing.final
 class PlanRemovalRequest(_message.Message):
-    """A picture that might be matted."""
+    """A picture that might be matted; of several (its backdrop is one), the larger
+    says what they add together.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -7,29 +7,38 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.console import size
-from cli.jobs.words import bar, error_words, kind_words, state_text, state_words, step_words
+from cli.jobs.words import (
+    bar,
+    error_words,
+    kind_word,
+    kind_words,
+    state_text,
+    state_words,
+    step_words,
+)
 from cli.page import or_none, problems, table_of
 from cli.words import flat, span
 from cohabit.jobs.v1 import jobs_pb2 as pb
 from edge.jobs.reading import FINAL, role_of
 
 _MOST_PROMPT_CHARS = 200
+_FIRST_TO_SHRINK = ("kind", "error")
+"""Columns that give way on a narrow terminal; an id has to stay whole."""
 
 
 def job_table(jobs: Sequence[pb.Job], now_ms: float) -> RenderableType:
     """A line a job, in the order given."""
     table = table_of("Jobs", "id", "kind", "state", "progress", "#age", "error")
     for column in table.columns:
-        column.no_wrap = True
-    table.columns[-1].overflow = "ellipsis"
+        column.no_wrap = column.header not in _FIRST_TO_SHRINK
     for job in jobs:
         table.add_row(
             Text(flat(job.job_id)),
-            kind_words(job),
+            kind_word(job),
             state_text(job),
             bar(job.progress),
             span(now_ms - job.created_unix_ms),
-            Text(error_words(job), "red"),
+            Text(error_words(job), "red", no_wrap=True, overflow="ellipsis"),
         )
     return or_none(table)
 

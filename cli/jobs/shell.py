@@ -51,7 +51,7 @@ def show_list(
     """Print the newest jobs, or keep them on the terminal. `states`: by name, empty: all."""
     if follow:
         _follow(config_path, states, limit, as_json=as_json)
-    jobs = _asked(config_path, lambda calls: _newest(calls, states, limit))
+    jobs = _asked(config_path, lambda calls: newest(calls, states, limit))
     if as_json:
         _print_json([_view(job) for job in jobs])
     else:
@@ -104,7 +104,7 @@ def _follow(config_path: Path | None, states: Sequence[str], limit: int, *, as_j
 
     async def drawn(calls: JobCalls) -> None:
         await watching.follow(
-            lambda: _newest(calls, states, limit), console=Console(highlight=False)
+            lambda: newest(calls, states, limit), console=Console(highlight=False)
         )
 
     try:
@@ -123,7 +123,7 @@ def _asked(config_path: Path | None, work: Callable[[JobCalls], Awaitable[T]]) -
     return with_house(config_path, dialled)
 
 
-async def _newest(calls: JobCalls, states: Sequence[str], limit: int) -> list[pb.Job]:
+async def newest(calls: JobCalls, states: Sequence[str], limit: int) -> list[pb.Job]:
     """At most `limit` jobs, in as many pages as that takes."""
     found: list[pb.Job] = []
     token = ""

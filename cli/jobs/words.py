@@ -7,7 +7,13 @@ from cohabit.jobs.v1 import jobs_pb2 as pb
 from edge.jobs.reading import KINDS, STATES
 
 _STATE_STYLES = {"succeeded": "green", "failed": "red", "running": "yellow", "cancelled": "dim"}
-_BAR_CELLS = 10
+_BAR_CELLS = 8
+_SHORT_KINDS = {
+    pb.JOB_KIND_IMAGE_GENERATION: "images",
+    pb.JOB_KIND_FOREGROUND_GENERATION: "foreground",
+    pb.JOB_KIND_BACKGROUND_REMOVAL: "cutout",
+    pb.JOB_KIND_PUBLICATION: "publication",
+}
 _STEP_KINDS = {
     pb.STEP_KIND_GENERATE: "painting",
     pb.STEP_KIND_GENERATE_BACKDROP: "painting the backdrop",
@@ -21,6 +27,11 @@ _AT_WORK = (pb.STEP_STATE_WAITING, pb.STEP_STATE_RUNNING)
 def kind_words(job: pb.Job) -> str:
     """E.g. "image generation"."""
     return KINDS.get(job.kind, str(job.kind)).replace("_", " ")
+
+
+def kind_word(job: pb.Job) -> str:
+    """The kind in a word, for the list."""
+    return _SHORT_KINDS.get(job.kind, str(job.kind))
 
 
 def state_word(job: pb.Job) -> str:
@@ -44,7 +55,7 @@ def state_text(job: pb.Job) -> Text:
 
 
 def bar(progress: float) -> Text:
-    """A short bar with its figure, e.g. "━━━━────── 40%"."""
+    """A short bar with its figure, e.g. "━━━─────  40%"."""
     full = min(_BAR_CELLS, max(0, int(progress * _BAR_CELLS)))
     text = Text("━" * full, "green")
     text.append("─" * (_BAR_CELLS - full), "dim")

@@ -183,7 +183,7 @@ async def test_a_job_is_watched_over_a_kill_and_saved(room: Room) -> None:
     assert (code, err.count("\n"), "add --force" in err) == (1, 1, True)
     code, out, _ = await room.command.run("jobs")
     assert code == 0
-    assert f"{job}  image generation  succeeded" in out
+    assert f"{job}  images  succeeded" in out
 
 
 async def test_a_job_is_ended(room: Room) -> None:

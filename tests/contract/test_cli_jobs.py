@@ -142,6 +142,16 @@ async def test_results_are_saved_and_nothing_is_written_over(room: Room) -> None
     assert paths[1].read_bytes() != b"mine"
 
 
+async def test_what_arrives_damaged_is_not_kept(room: Room) -> None:
+    job = await room.jobs.ended((await room.jobs.submit(pictures())).job_id)
+    (file,) = (room.folder / "jobs" / "files" / job.job_id).iterdir()
+    file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes()))
+    folder = room.folder / "cats"
+    code, _, err = await room.command.run("jobs", job.job_id, "--save", str(folder))
+    assert (code, err) == (1, "image-0.webp arrived damaged and was not kept; try again.\n")
+    assert list(folder.iterdir()) == []
+
+
 async def test_the_list_is_followed_on_a_terminal(room: Room) -> None:
     async with room.command.on_terminal("jobs", "--follow") as terminal:
         await terminal.until("none")
@@ -189,7 +199,13 @@ async def test_a_house_that_does_not_run_is_one_sentence(tmp_path: Path, words: 
     assert (code, out, err.count("\n")) == (1, "", 1), err
     assert "does not answer" in err
     assert "`cohabit up`" in err
-    code, _, err = await Command(config).run("jobs")
+
+
+async def test_a_house_without_jobs_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "cohabit.yaml"
     config.write_text("run_dir: r\n")
     code, _, err = await Command(config).run("jobs")
-    assert (code, err.startswith("Nothing runs jobs in this house")) == (1, True)
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith(
+        "Nothing runs jobs in this house: its configuration has no `jobs` section"
+    )

@@ -102,7 +102,7 @@ class Tiling:
     tile_px: int = 256
     """Side of a tile, in pixels."""
     overlap: float = 0.5
-    """What of a tile its neighbour covers too, below 1."""
+    """What of a tile its neighbour covers too, at most half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +163,6 @@ class EngineSpec:
     peak: PeakProfile = field(default_factory=PeakProfile)
     restart_s: float = 2.0
     """What ending the process and starting another takes, beside the load, which is measured."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_batch <= MOST_BATCH:
-            raise ValueError(f"max_batch is 1 to {MOST_BATCH}")
-        if not 0 <= self.tiling.overlap < 1:
-            raise ValueError("tiles overlap by less than all of them")
 
 
 def as_json(spec: EngineSpec) -> dict[str, Any]:

@@ -57,11 +57,13 @@ def _too_large(
 ) -> Fault:
     tile_px = None if tiling == "off" else spec.tiling.tile_px
     most_px = peak.most_px(spec.peak, lendable_mib, size.input_images, tile_px)
-    most_px = min(most_px, spec.sizes.max_px)
-    hint = " with fewer input images" if size.input_images else ""
+    hint = " or fewer input images" if size.input_images else ""
+    advice = f"ask for at most {most_px} pixels{hint}"
+    if most_px < spec.sizes.min_side_px**2:
+        advice = f"use a smaller model{hint}"
     return Fault(
         Reason.IMAGE_TOO_LARGE,
         f"A picture of {size.px} pixels takes {needed_mib} MiB beside its model, and the device "
-        f"lends at most {lendable_mib} MiB; ask for at most {most_px} pixels{hint}.",
+        f"lends at most {lendable_mib} MiB; {advice}.",
         metadata={"param": "width_px", "max_px": str(most_px)},
     )

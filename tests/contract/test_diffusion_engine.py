@@ -4,6 +4,7 @@ import asyncio
 import io
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,13 +22,19 @@ from hosting.engine_side import EngineProcess
 from imaging.encode import encode
 from imaging.values import Encoding, Format, Picture
 from services.diffusion import engine_main, generation
+from services.diffusion.core.peak import Growth
 from services.diffusion.engine_servicer import EngineServicer
 from services.diffusion.loaded import LoadedModel
 from services.diffusion.painter import Painted
 from services.diffusion.values import File
 from tests.diffusion_kit import DEADLINE_S, Answer, Engine, answer_of, asking, engine, spec_of_tiny
 from tests.hosting_world import drained
-from tests.tiny_diffusion import TinyDiffusion, make_tiny_diffusion, write_lora
+from tests.tiny_diffusion import (
+    TinyDiffusion,
+    make_tiny_diffusion,
+    write_autoencoder,
+    write_lora,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -205,6 +212,29 @@ async def test_previews_are_small_jpegs_and_change_nothing(tiny: Engine) -> None
     assert {preview.step % 2 for preview in shown.previews} == {0}
     first = Image.open(io.BytesIO(shown.previews[0].image.data))
     assert (first.format, max(first.size)) == ("JPEG", 32)
+
+
+async def test_the_small_decoder_shows_and_the_large_one_decodes(
+    made: TinyDiffusion, tiny: Engine, tmp_path: Path
+) -> None:
+    weights = tmp_path / "autoencoder.safetensors"
+    write_autoencoder(weights)
+    spec = spec_of_tiny(made)
+    spec = replace(
+        spec,
+        files={**spec.files, "vae": str(weights)},
+        placement=replace(spec.placement, taesd_previews_only=True),
+        peak=replace(spec.peak, preview=Growth(100.0)),
+    )
+    preview = pb.GenerateRequest.PreviewOptions(every_steps=1)
+    async with engine(spec, tmp_path) as running:
+        shown = await running.generate(fresh(preview=preview))
+        rough = await running.generate(fresh(preview=preview, transient_mib=60))
+        started = await running.generate(fresh(init_image=media(), strength=0.5))
+    assert shown.data == rough.data != (await tiny.generate(fresh())).data
+    sides = [Image.open(io.BytesIO(one.previews[0].image.data)).width for one in (shown, rough)]
+    assert sides == [64, 8]  # of the latents, where the lease covers no decoder beside the steps
+    assert opened(started).size == (80, 48)
 
 
 async def test_progress_goes_through_the_phases(tiny: Engine) -> None:

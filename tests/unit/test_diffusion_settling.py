@@ -77,6 +77,11 @@ def test_tiles_are_taken_where_the_lease_covers_no_more(
         assert settings_of(asked).tiled == tiled
 
 
+def test_memory_without_a_lease_counts_for_nothing() -> None:
+    with pytest.raises(Fault, match="covers 0 MiB"):
+        settings_of(replace(LEASED, transient_lease_id=""))
+
+
 def test_more_pictures_to_look_at_need_a_larger_lease() -> None:
     asked = replace(LEASED, transient_mib=1100)
     assert not settings_of(asked).tiled

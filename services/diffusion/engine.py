@@ -161,6 +161,8 @@ class EngineSpec:
     result_cache_mib: int = 64
     output: Output = field(default_factory=Output)
     peak: PeakProfile = field(default_factory=PeakProfile)
+    on_card_mib: int | None = None
+    """What its residence takes of a card; None: it is in host memory."""
     restart_s: float = 2.0
     """What ending the process and starting another takes, beside the load, which is measured."""
 

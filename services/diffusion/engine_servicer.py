@@ -90,7 +90,8 @@ class EngineServicer(rpc.DiffusionServiceServicer):
                 self._check_model(request.model)
                 settings, inputs = await self._model.prepare(asked_of(request))
                 outbox.put(settings)
-                made = Generation(self._model, settings, inputs, outbox.put, arrived_s)
+                lent_mib = request.transient_mib
+                made = Generation(self._model, settings, inputs, outbox.put, arrived_s, lent_mib)
                 await made.paint()
             self._model.delivering.add(outbox)
             await made.deliver()

@@ -46,10 +46,16 @@ class Generation:
     """The pictures of one request."""
 
     def __init__(
-        self, model: LoadedModel, settings: Settings, inputs: Inputs, emit: Emit, arrived_s: float
+        self,
+        model: LoadedModel,
+        settings: Settings,
+        inputs: Inputs,
+        emit: Emit,
+        arrived_s: float,
+        lent_mib: int,
     ) -> None:
         self._model, self._settings, self._inputs, self._emit = model, settings, inputs, emit
-        self._arrived_s = arrived_s
+        self._arrived_s, self._lent_mib = arrived_s, lent_mib
         self._prepared_s = time.monotonic() - arrived_s
         self._spent: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
         self._waited_s = 0.0
@@ -68,7 +74,7 @@ class Generation:
         try:
             async with self._model.turn:
                 self._waited_s = time.monotonic() - came_s
-                self._model.watch_peak()
+                self._model.watch_peak(self._lent_mib)
                 for index in range(self._settings.batch):
                     self._index = index
                     await self._picture(index)

@@ -47,6 +47,7 @@ class LoadedModel:
     cache: ResultCache = field(init=False)
     _idle_mib: int = 0
     _peak_mib: int = 0
+    _lent_mib: int = 0
 
     def __post_init__(self) -> None:
         self.cache = ResultCache(self.spec.result_cache_entries, self.spec.result_cache_mib)
@@ -66,7 +67,14 @@ class LoadedModel:
             return False
 
     def usage(self) -> tuple[int, int]:
-        """(materialised_mib, transient_mib): the latter is what has grown while a request runs."""
+        """(materialised_mib, transient_mib): the latter is what has grown while a request runs.
+
+        On a card its driver alone could say: there it is what was leased. This process's own
+        memory, which holds what is offloaded, is none of the card's.
+        """
+        if self.painter.device and self.spec.on_card_mib is not None:
+            lent_mib = self._lent_mib if self.turn.locked() else 0
+            return self.spec.on_card_mib + lent_mib, lent_mib
         held_mib, _ = process_usage()
         if not self.turn.locked():
             return held_mib, 0
@@ -74,16 +82,13 @@ class LoadedModel:
         self._peak_mib = max(self._peak_mib, grown_mib)
         return held_mib, grown_mib
 
-    def watch_peak(self) -> None:
-        """A request begins."""
+    def watch_peak(self, lent_mib: int) -> None:
+        """A request begins, with a transient lease of so much."""
         self._idle_mib, _ = process_usage()
-        self._peak_mib = 0
+        self._peak_mib, self._lent_mib = 0, lent_mib
 
     def peak_mib(self) -> int:
-        """The most that was seen in use above what was before; 0: not measured.
-
-        What is on a card its driver alone could say.
-        """
+        """The most that was seen in use above what was before; 0: not measured, as on a card."""
         self.usage()
         return 0 if self.painter.device else self._peak_mib
 

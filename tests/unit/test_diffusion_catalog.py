@@ -92,6 +92,9 @@ def test_another_device_is_another_description(models: Path) -> None:
     on_card = model(models, CARD)
     assert on_card.stamp() == model(models, CARD).stamp() != model(models).stamp()
     assert on_card.describe().resident_mib != model(models).describe().resident_mib
+    assert spec_of(model(models).describe().engine).on_card_mib is None
+    described = model(models, CARD, resident_mib=900).describe()
+    assert spec_of(described.engine).on_card_mib == described.resident_mib == 900
 
 
 def test_a_missing_file_comes_later(models: Path) -> None:

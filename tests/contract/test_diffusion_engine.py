@@ -133,6 +133,21 @@ async def test_a_repeat_comes_from_the_cache_with_the_same_bytes(tiny: Engine) -
     assert (await tiny.generate(fresh("cached"))).images[0].origin == pb.IMAGE_ORIGIN_GENERATED
 
 
+async def test_pictures_of_a_batch_leave_in_order_wherever_they_come_from(tiny: Engine) -> None:
+    later = await tiny.generate(asking("in order", seed=8))
+    batch = await tiny.generate(asking("in order", seed=7, batch=2))
+    assert [image.index for image in batch.images] == [0, 1]
+    origins = [image.origin for image in batch.images]
+    assert origins == [pb.IMAGE_ORIGIN_GENERATED, pb.IMAGE_ORIGIN_EXACT_RESULT_CACHE]
+    assert batch.data[1] == later.data[0]
+
+
+async def test_another_way_to_ask_for_the_same_size_is_no_other_request(tiny: Engine) -> None:
+    await tiny.generate(asking("rounded", width_px=50))
+    exact = await tiny.generate(asking("rounded", width_px=64))
+    assert exact.images[0].origin == pb.IMAGE_ORIGIN_EXACT_RESULT_CACHE
+
+
 async def test_without_a_seed_nothing_is_cached(tiny: Engine) -> None:
     request = asking("unseeded")
     request.ClearField("seed")

@@ -27,7 +27,16 @@ from services.diffusion.engine_servicer import EngineServicer
 from services.diffusion.loaded import LoadedModel
 from services.diffusion.painter import Painted
 from services.diffusion.values import File
-from tests.diffusion_kit import DEADLINE_S, Answer, Engine, answer_of, asking, engine, spec_of_tiny
+from tests.diffusion_kit import (
+    DEADLINE_S,
+    KEY,
+    Answer,
+    Engine,
+    answer_of,
+    asking,
+    engine,
+    spec_of_tiny,
+)
 from tests.hosting_world import drained
 from tests.tiny_diffusion import (
     TinyDiffusion,
@@ -476,3 +485,21 @@ async def test_loras_are_listed(tiny: Engine, lora_dir: Path) -> None:
     assert ("ink", "") in names
     assert {("many", "a.safetensors"), ("many", "b.safetensors")} <= set(names)
     assert "broken" not in dict(names)
+    mine = await tiny.stub.ListLoras(pb.ListLorasRequest(model=KEY), timeout=DEADLINE_S)
+    assert mine.loras == answer.loras  # none says what it was trained for
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "reason"),
+    [
+        ("ListLoras", pb.ListLorasRequest(model="other"), Reason.MODEL_NOT_FOUND),
+        ("PlanGeneration", pb.PlanGenerationRequest(model=KEY), Reason.NOT_IMPLEMENTED),
+        ("EncodeIdentity", pb.EncodeIdentityRequest(model=KEY), Reason.NOT_IMPLEMENTED),
+    ],
+)
+async def test_what_an_engine_does_not_answer_it_says_so(
+    tiny: Engine, method: str, request_: Any, reason: Reason
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await getattr(tiny.stub, method)(request_, timeout=DEADLINE_S)
+    assert fault_of(caught.value, "model").reason is reason

@@ -1,12 +1,10 @@
 """The diffusion engine on a real (tiny, random) model: what is the same, and what is told."""
 
-import asyncio
 import io
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import numpy as np
@@ -18,15 +16,10 @@ from chassis.errors import Reason
 from chassis.status import fault_of
 from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
-from hosting.engine_side import EngineProcess
 from imaging.encode import encode
 from imaging.values import Encoding, Format, Picture
-from services.diffusion import engine_main, generation
 from services.diffusion.core.peak import Growth
-from services.diffusion.engine_servicer import EngineServicer
-from services.diffusion.loaded import LoadedModel
 from services.diffusion.painter import Painted
-from services.diffusion.values import File
 from tests.diffusion_kit import (
     DEADLINE_S,
     KEY,
@@ -35,9 +28,9 @@ from tests.diffusion_kit import (
     answer_of,
     asking,
     engine,
+    fresh,
     spec_of_tiny,
 )
-from tests.hosting_world import drained
 from tests.tiny_diffusion import (
     TinyDiffusion,
     make_tiny_diffusion,
@@ -78,11 +71,6 @@ def media(picture: Picture | None = None, *, kind: Format = Format.PNG) -> commo
         picture = Picture(noise)
     made = encode(picture, Encoding(kind))
     return common_pb2.Media(data=made.data, mime_type=made.mime_type)
-
-
-def fresh(prompt: str = "a cat", **fields: Any) -> pb.GenerateRequest:
-    """A request that the cache has no part in."""
-    return asking(prompt, reuse=pb.GenerateRequest.Reuse(no_result_cache=True), **fields)
 
 
 def opened(answer: Answer, index: int = 0) -> Any:
@@ -370,112 +358,6 @@ async def test_a_permit_is_demanded_and_good_once(tiny: Engine) -> None:
     assert (await refused(tiny, asking(), permit=""))[0] is Reason.PERMIT_REQUIRED
     await answer_of(tiny.call(asking(), permit="once"))
     assert (await refused(tiny, asking(), permit="once"))[0] is Reason.PERMIT_REVOKED
-
-
-@pytest.fixture
-def painting(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set while the native library is at work."""
-    busy, paint = threading.Event(), tiny.model.painter.paint
-
-    def spied(*args: Any) -> Painted:
-        busy.set()
-        try:
-            return paint(*args)
-        finally:
-            busy.clear()
-
-    monkeypatch.setattr(tiny.model.painter, "paint", spied)
-    return busy
-
-
-async def test_a_cancelled_picture_holds_its_permit_until_the_device_is_free(
-    tiny: Engine, painting: threading.Event
-) -> None:
-    before = await tiny.generate(fresh())
-    stream = tiny.call(fresh(steps=8, width_px=256, height_px=256))
-    async for response in stream:
-        if response.HasField("progress") and response.progress.done_steps:
-            break
-    stream.cancel()
-    assert painting.is_set()
-    await tiny.idle()
-    assert not painting.is_set()
-    assert (await tiny.generate(fresh())).data == before.data
-
-
-async def test_a_revoked_permit_ends_its_stream_with_the_reason(tiny: Engine) -> None:
-    stream = tiny.call(fresh(steps=8, width_px=256, height_px=256), permit="taken back")
-    async for response in stream:
-        if response.HasField("progress") and response.progress.done_steps:
-            break
-    revoking = asyncio.create_task(
-        tiny.process.permits.revoke("taken back", only_if_not_started=False)
-    )
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async for _ in stream:
-            pass
-    assert fault_of(caught.value, "model").reason is Reason.PERMIT_REVOKED
-    async with asyncio.timeout(DEADLINE_S):
-        await revoking
-    assert not tiny.process.permits.running
-
-
-async def test_a_reader_that_stops_reading_is_cut_off(
-    made: TinyDiffusion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def hasty(process: EngineProcess, model: LoadedModel) -> EngineServicer:
-        return EngineServicer(process, model, read_within_s=1.0)
-
-    monkeypatch.setattr(engine_main, "EngineServicer", hasty)
-    async with engine(spec_of_tiny(made), tmp_path) as running:
-        await running.generate(asking())
-        [key] = running.model.cache._kept
-        running.model.cache.keep(
-            key, File(bytes(40 << 20), "image/png")
-        )  # more than any buffer holds
-        stream, began_s = running.call(asking()), asyncio.get_running_loop().time()
-        await stream.read()
-        while asyncio.get_running_loop().time() < began_s + 1.5:  # others are served meanwhile
-            await running.generate(fresh())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await drained(stream)
-        assert fault_of(caught.value, "model").reason is Reason.SLOW_READER
-
-
-@pytest.mark.parametrize("others_s", [DEADLINE_S, 0.0])
-async def test_pictures_of_others_are_read_before_a_cancel_ends_the_process(
-    made: TinyDiffusion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others_s: float
-) -> None:
-    monkeypatch.setattr(generation, "_READ_OUT_S", others_s)
-    renewed = asyncio.Event()
-
-    def renew() -> NoReturn:
-        renewed.set()
-        raise InterruptedError
-
-    async with engine(spec_of_tiny(made), tmp_path) as running:
-        running.model.renew, running.model.reload_s = renew, 0.0
-        await running.generate(asking())
-        [key] = running.model.cache._kept
-        large = File(bytes(40 << 20), "image/png")  # more than any buffer holds
-        running.model.cache.keep(key, large)
-        other = running.call(asking())
-        await other.read()
-        async with asyncio.timeout(DEADLINE_S):
-            while not running.model.delivering:  # noqa: ASYNC110 - nobody is told
-                await asyncio.sleep(0.005)
-            cancelled = running.call(fresh(steps=4, width_px=256, height_px=256))
-            async for response in cancelled:
-                if response.HasField("progress") and response.progress.done_steps:
-                    break
-            cancelled.cancel()
-            if others_s:
-                images = [one.image for one in await drained(other) if one.HasField("image")]
-                assert [image.image.data for image in images] == [large.data]
-            await renewed.wait()
-            assert bool(running.model.delivering) == (others_s == 0)
-            await asyncio.wrap_future(running.model.thread.submit(int))  # it ends after all
-        other.cancel()
 
 
 async def test_loras_are_listed(tiny: Engine, lora_dir: Path) -> None:

@@ -209,6 +209,7 @@ async def test_an_unload_between_the_word_and_the_end_wins(tmp_path: Path) -> No
 async def test_who_drains_it_gets_it_unloaded(tmp_path: Path, force: bool) -> None:
     async with world(tmp_path) as w:
         first = await w.ready()
+        tenancy = w.tenancy(first)
         async with watching(w) as watch:
             async with w.generating(first, "stuck"):
                 await until(lambda: w.permits, "the permit is known")
@@ -218,6 +219,7 @@ async def test_who_drains_it_gets_it_unloaded(tmp_path: Path, force: bool) -> No
             assert (await unload).state == pb.MODEL_STATE_COLD
             heard = await told(watch, pb.MODEL_STATE_COLD)
         assert "MODEL_STATE_LOADING" not in heard
+        assert not tenancy.renewing  # so that no process was started in vain
         await w.until_leases(lambda leases: not leases)
 
 

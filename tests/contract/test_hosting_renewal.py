@@ -13,6 +13,7 @@ from chassis.errors import Reason
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.core import State
+from hosting.trial import on_trial
 from tests.hosting_world import (
     DEADLINE_S,
     World,
@@ -168,6 +169,16 @@ async def test_a_renewal_whose_load_fails_is_a_failure(tmp_path: Path) -> None:
         # A crash of what has served would cost no delay.
         assert w.toy.record.cooling_ms(steady_ms()) > 0
         await w.until_leases(lambda leases: not leases)
+
+
+async def test_a_trial_is_over_once_its_engine_serves(tmp_path: Path) -> None:
+    breaks = tmp_path / "breaks"
+    async with world(tmp_path, fails_with_file=str(breaks)) as w:
+        with on_trial(w.toy):
+            instance = await w.ready()
+            breaks.touch()
+            await renewed(w, instance)
+            await until(lambda: w.toy.state is State.FAILED, "it fails")
 
 
 async def test_the_load_timeout_applies(tmp_path: Path) -> None:

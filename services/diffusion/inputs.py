@@ -58,7 +58,7 @@ def _flat(data: bytes, field: str) -> Pixels:
 def _mask(data: bytes) -> Pixels:
     """255 is painted. A picture with transparency says it by its alpha: where it is cut out."""
     alpha = decode(data, _BOUNDS, "mask").alpha
-    if alpha is not None and (alpha < 255).any():
+    if alpha is not None:
         return np.asarray(255 - alpha, np.uint8)
     return decode_gray(data, _BOUNDS, "mask")
 

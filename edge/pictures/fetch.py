@@ -3,7 +3,7 @@
 Each hop, the first as every redirect, is resolved here, every address judged, and the connection
 made to an address that was judged: a name that answers differently the next time changes nothing.
 No proxy and no credentials of this machine are used, nothing is kept between two fetches, and what
-comes is never decompressed. What the bytes are is `sniff`'s to say.
+comes is never decompressed. What the bytes are is for others to say.
 """
 
 import asyncio
@@ -93,7 +93,10 @@ class Fetch:
             refused = error
         except httpx.HTTPError as error:
             refused = _RefusedError(f"the connection failed ({type(error).__name__})")
-        raise bad_field(param, f"The URL in `{param}` is not fetched: {refused}.", refused.reason)
+        told = (
+            f"The URL in `{param}` is not fetched: {refused}; send another, or the picture itself."
+        )
+        raise bad_field(param, told, refused.reason)
 
     async def _follow(self, url: httpx.URL, hold: Hold) -> bytes:
         for _ in range(self._rules.redirects + 1):

@@ -83,7 +83,7 @@ def _check_output(output: pb.ResultOutput, *, transparent: bool) -> None:
     _need(
         output.format in pb.ResultFormat.values(),
         "output.format",
-        "there is no such format",
+        "there is no such format; take PNG, WEBP or JPEG",
     )
     _need(
         not (transparent and output.format == pb.RESULT_FORMAT_JPEG),

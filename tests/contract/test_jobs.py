@@ -81,6 +81,7 @@ async def test_every_call_is_admitted_in_the_background_with_its_memory(
     assert painted.tier == cut.tier == common_pb2.TIER_BACKGROUND
     assert (painted.model, cut.model) == ("painter", "cutter")
     assert (painted.preferred_transient_mib, painted.minimum_transient_mib) == (200, 100)
+    assert cut.preferred_transient_mib == 32 * 16  # as its peer plans for its size
     assert peers.generates[0].transient_lease_id == "lease"
     assert peers.removals[0].transient_mib == 77
     assert peers.most_permits == 1, "a permit was held across another call"
@@ -101,7 +102,7 @@ async def test_a_foreground_goes_to_the_matte_as_bare_pixels(jobs: Service, peer
 async def test_a_plain_backdrop_takes_one_call(jobs: Service, peers: Peers, backdrop: str) -> None:
     values = {
         "color": "navy",
-        "image": file(picture(5, 5)),
+        "image": file(picture(90, 90)),
         "estimated": pb.CutoutOptions.EstimatedBackdrop(),
     }
     done = await jobs.ended((await jobs.submit(removal(**{backdrop: values[backdrop]}))).job_id)
@@ -110,6 +111,8 @@ async def test_a_plain_backdrop_takes_one_call(jobs: Service, peers: Peers, back
     assert peers.removals[0].image.data == PHOTO.data
     if backdrop == "image":
         assert peers.removals[0].backdrop.image.data == values["image"].data  # type: ignore[attr-defined]
+        # Lent for the larger of the two.
+        assert peers.admits[0].preferred_transient_mib == 90 * 90
 
 
 async def test_a_generated_backdrop_keeps_the_light_of_the_old_one(

@@ -79,7 +79,10 @@ def resolve(asked: AskedLora, folder: Path | None, family: str, param: str) -> P
     for name, value in (("lora_id", asked.lora_id), ("filename", asked.filename)):
         if value and not _is_name(value):
             raise _wrong(f"{param}.{name}", "must be a name as ListLoras tells it, without a path")
-    path = None if folder is None else _found(folder, asked, param)
+    try:
+        path = None if folder is None else _found(folder, asked, param)
+    except OSError:  # no file can have that name, or none may be looked at
+        path = None
     if path is None:
         raise Fault(
             Reason.LORA_NOT_FOUND,

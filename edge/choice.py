@@ -29,23 +29,25 @@ class Choice:
         """Raises Fault when a request would wake a model that cannot answer it."""
         for model in behind:
             if not self._fits(model):
-                what = f"of kind {_word(model.kind)}, hosted by the service {model.service}"
-                wanted = f"models of kind {_word(self.kind)} of the service {self.service}"
+                what = f"of kind {kind_word(model.kind)}, hosted by the service {model.service}"
+                wanted = f"models of kind {kind_word(self.kind)} of the service {self.service}"
                 message = f"The model `{model.key}` is {what}; this route is for {wanted}."
                 raise bad_field(param, message, Reason.MODALITY_UNSUPPORTED)
 
     def _only(self, models: Sequence[models_pb2.Model], param: str) -> str:
-        return only_of([model for model in models if self._fits(model)], _word(self.kind), param)
+        fitting = [model for model in models if self._fits(model)]
+        return _only_of(fitting, kind_word(self.kind), param)
 
     def _fits(self, model: models_pb2.Model) -> bool:
         return (model.kind, model.service) == (self.kind, self.service)
 
 
-def _word(kind: "models_pb2.ModelKind.ValueType") -> str:
+def kind_word(kind: "models_pb2.ModelKind.ValueType") -> str:
+    """A kind of models, in a word."""
     return models_pb2.ModelKind.Name(kind).removeprefix("MODEL_KIND_").lower()
 
 
-def only_of(fitting: Sequence[models_pb2.Model], kind: str, param: str) -> str:
+def _only_of(fitting: Sequence[models_pb2.Model], kind: str, param: str) -> str:
     """The name of the only model, or of the family that all are twins of.
 
     Raises Fault when there is none, or something to choose.

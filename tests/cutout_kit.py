@@ -67,6 +67,7 @@ class PicturePeers(Peers, matte_pb2_grpc.MatteServiceServicer, jobs_pb2_grpc.Job
             painter(PAINTER),
         ]
         self.removals: list[matte_pb2.RemoveBackgroundRequest] = []
+        self.removal_plans: list[matte_pb2.PlanRemovalRequest] = []
         self.submits: list[jobs_pb2.SubmitJobRequest] = []
         self.lists: list[jobs_pb2.ListJobsRequest] = []
         self.watches: list[jobs_pb2.WatchJobRequest] = []
@@ -75,6 +76,9 @@ class PicturePeers(Peers, matte_pb2_grpc.MatteServiceServicer, jobs_pb2_grpc.Job
         self.files: dict[str, bytes] = {}
         self.existing = False
         self.remove: Callable[[Any], Any] = self.cuts_out
+        self.plan: Callable[[Any], matte_pb2.PlanRemovalResponse] = lambda _asked: (
+            matte_pb2.PlanRemovalResponse(transient_mib=400)
+        )
         self.submit: Callable[[Any], Any] = self.accepts
         self.watch: Callable[[Any], AsyncIterator[jobs_pb2.Job]] = self.tells
         self.read: Callable[[Any], AsyncIterator[bytes]] = self.gives
@@ -96,6 +100,10 @@ class PicturePeers(Peers, matte_pb2_grpc.MatteServiceServicer, jobs_pb2_grpc.Job
 
     async def hangs_on(self, _request: Any) -> Any:
         await asyncio.Event().wait()
+
+    async def PlanRemoval(self, request: Any, _context: Any) -> matte_pb2.PlanRemovalResponse:
+        self.removal_plans.append(request)
+        return self.plan(request)
 
     async def RemoveBackground(self, request: Any, context: Any) -> Any:
         self.removals.append(request)

@@ -14,7 +14,7 @@ from cohabit.jobs.v1 import jobs_pb2 as pb
 from edge.choice import Choice
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
-from edge.errors import bad_field
+from edge.errors import bad_field, renamed
 from edge.jobs.body import MOST_KEY_CHARS
 from edge.jobs.calls import OWNER, JobCalls
 from edge.jobs.parsing import Parse
@@ -23,7 +23,6 @@ from edge.jobs.submission import Submission
 from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
-from edge.single import renamed
 
 KEY_HEADER = "idempotency-key"
 _REPLAYED = {"idempotent-replayed": "true"}

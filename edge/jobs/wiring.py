@@ -16,6 +16,7 @@ from edge.choice import Choice
 from edge.config import EdgeConfig
 from edge.cutouts.wiring import matte_choice
 from edge.entrance import Entrance
+from edge.house import Ready
 from edge.jobs import parsing
 from edge.jobs.calls import JobCalls
 from edge.jobs.described import FOREGROUNDS_PATH, IMAGES_PATH, REMOVALS_PATH
@@ -35,6 +36,8 @@ class Jobs:
     endpoints: Mapping[str, ASGIApp] = field(default_factory=dict)
     """Those that hand jobs in, by path."""
     routes: JobRoutes | None = None
+    ready: Ready | None = None
+    """Whether the service answers."""
 
     def add_to(self, app: FastAPI) -> None:
         """The routes that look at jobs."""
@@ -59,7 +62,7 @@ async def open_jobs(
             Events(calls, entrance.door, patience),
             Results(calls, entrance.door, config.write_stall_s),
         )
-        yield Jobs(_endpoints(config, calls, entrance, catalog, fetch), routes)
+        yield Jobs(_endpoints(config, calls, entrance, catalog, fetch), routes, calls.ready)
 
 
 def _endpoints(

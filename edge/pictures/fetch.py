@@ -3,7 +3,7 @@
 Each hop, the first as every redirect, is resolved here, every address judged, and the connection
 made to an address that was judged: a name that answers differently the next time changes nothing.
 No proxy and no credentials of this machine are used, nothing is kept between two fetches, and what
-comes is never decompressed. What the bytes are is `sniff`'s to say.
+comes is never decompressed. What the bytes are is for others to say.
 """
 
 import asyncio

@@ -20,10 +20,9 @@ from edge.entrance import Guest
 from edge.pictures.models import PaintingModels, check_looks, edits
 from edge.pictures.painted import Painted
 from edge.pictures.painting import Painting
-from edge.pictures.request import in_words_of
 from edge.pictures.service import DiffusionService, Peak
-from edge.pictures.sniff import size_of
 from edge.pictures.source import PictureSource
+from imaging.header import size_px
 
 if TYPE_CHECKING:
     import grpc
@@ -83,7 +82,7 @@ class Painter:
         except Fault as fault:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(name) from None
-            raise in_words_of(painting, fault) from None
+            raise errors.renamed(fault, painting.client_name) from None
 
     async def _turn(self, work: Work, ask: Ask, index: int) -> AsyncGenerator[Happening, None]:
         """One picture, from its place in the queue to its end."""
@@ -127,7 +126,7 @@ def _plan(painting: Painting) -> pb.PlanGenerationRequest:
 
 
 def _size_of_start(painting: Painting) -> tuple[int, int]:
-    size = size_of(painting.generate.init_image.data)
+    size = size_px(painting.generate.init_image.data)
     if size is None:
         param = next(one.param for one in painting.given if one.role == "init_image")
         raise errors.bad_field(

@@ -21,6 +21,7 @@ from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2, diffusion_pb2_grpc
 from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from imaging.header import size_px
 
 if TYPE_CHECKING:
     Diffusion = diffusion_pb2_grpc.DiffusionServiceAsyncStub
@@ -130,7 +131,12 @@ class Calls:
             request.transient_mib = turn.transient_mib
             return engine.RemoveBackground(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
-        ask = Ask(request.model, common_pb2.TIER_BACKGROUND, key=owner)
+        ask = Ask(
+            request.model,
+            common_pb2.TIER_BACKGROUND,
+            key=owner,
+            preferred_mib=await self._removal_mib(request),
+        )
         return await _last(self._cut, ask, start, report)
 
     async def composite(self, request: matte_pb2.CompositeRequest) -> matte_pb2.CompositeResponse:
@@ -148,6 +154,18 @@ class Calls:
             input_images=int(request.HasField("init_image")),
         )
         return await _answer(self._diffusion.PlanGeneration, asked, "diffusion", _ANSWER_S)
+
+    async def _removal_mib(self, request: matte_pb2.RemoveBackgroundRequest) -> int:
+        """What the picture adds; 0, as for the largest, where its header tells no size."""
+        size = size_px(request.image.data)
+        if size is None:
+            return 0
+        width_px, height_px = size
+        asked = matte_pb2.PlanRemovalRequest(
+            model=request.model, width_px=width_px, height_px=height_px
+        )
+        plan = await _answer(self._matte.PlanRemoval, asked, "matte", _ANSWER_S)
+        return plan.transient_mib
 
 
 async def _last(admission: Admission[S], ask: Ask, start: Start[S, R], report: Report) -> R:

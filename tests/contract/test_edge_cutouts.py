@@ -69,7 +69,10 @@ async def test_a_form_is_answered_with_the_picture_itself(house: House) -> None:
     # The model that the scheduler granted, its permit and what the grant lent.
     assert (sent.model, sent.transient_lease_id, sent.transient_mib) == ("smol-a", "l1", 90)
     assert peers_of(house).metadata[0]["cohabit-permit-id"] == "p1"
-    assert peers_of(house).admits[0].model == NETWORK
+    (admit,), (plan,) = peers_of(house).admits, peers_of(house).removal_plans
+    # What a picture of its size adds, as the matting service plans it.
+    assert (admit.model, admit.preferred_transient_mib) == (NETWORK, 400)
+    assert (plan.model, plan.width_px, plan.height_px) == (NETWORK, 4, 3)
 
 
 async def test_several_pictures_are_json(house: House) -> None:
@@ -326,6 +329,26 @@ async def test_no_picture_at_all(house: House) -> None:
         assert answer.status_code == 400, answer.text
         assert error_of(answer)["message"].endswith((".", ").")), answer.text
     assert peers_of(house).removals == []
+
+
+async def test_a_picture_that_never_fits_is_refused_before_it_waits(house: House) -> None:
+    def refuses(_request: Any) -> Any:
+        raise Fault(Reason.IMAGE_TOO_LARGE, "`image` is large.", metadata={"param": "image"})
+
+    peers_of(house).plan = refuses
+    answer = await house.http.post(PATH, files={"file": PNG})
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "image_too_large")
+    assert error_of(answer)["message"] == "`file` is large."
+    assert house.peers.admits == []
+
+
+async def test_while_nobody_plans_the_scheduler_decides(house: House) -> None:
+    def is_away(_request: Any) -> Any:
+        raise Fault(Reason.SERVICE_UNAVAILABLE, "Away.", retry_after_s=1.0)
+
+    peers_of(house).plan = is_away
+    await cut(house)
+    assert house.peers.admits[0].preferred_transient_mib == 0
 
 
 @pytest.mark.parametrize(

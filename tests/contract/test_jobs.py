@@ -81,6 +81,7 @@ async def test_every_call_is_admitted_in_the_background_with_its_memory(
     assert painted.tier == cut.tier == common_pb2.TIER_BACKGROUND
     assert (painted.model, cut.model) == ("painter", "cutter")
     assert (painted.preferred_transient_mib, painted.minimum_transient_mib) == (200, 100)
+    assert cut.preferred_transient_mib == 32 * 16  # as its peer plans for its size
     assert peers.generates[0].transient_lease_id == "lease"
     assert peers.removals[0].transient_mib == 77
     assert peers.most_permits == 1, "a permit was held across another call"

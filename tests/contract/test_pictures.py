@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 import pytest
+from PIL import Image
 
 from chassis.errors import Fault, Reason
 from cohabit.common.v1 import common_pb2
@@ -302,6 +303,18 @@ async def test_a_model_that_cannot_look_is_not_woken_to_do_so(house: House) -> N
     assert f"`{PAINTER}`" in told["message"]
 
 
+@pytest.mark.parametrize("form", ["TIFF", "BMP", "JPEG"])
+async def test_a_picture_of_any_form_is_planned_at_its_own_size(house: House, form: str) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (192, 128)).save(file, form)
+    picture = base64.b64encode(file.getvalue()).decode()
+    body = {"model": PAINTER, "prompt": "A boat", "image": picture}
+    answer = await house.http.post(EDITS, json=body)
+    assert answer.status_code == 200, answer.text
+    (planned,) = darkroom(house).plans
+    assert (planned.width_px, planned.height_px) == (192, 128)
+
+
 async def test_a_picture_of_which_no_size_is_known_needs_one(house: House) -> None:
     tiff = base64.b64encode(b"II*\x00" + b"\0" * 64).decode()
     body = {"model": PAINTER, "prompt": "A boat", "image": tiff}
@@ -313,8 +326,8 @@ async def test_a_picture_of_which_no_size_is_known_needs_one(house: House) -> No
 @pytest.mark.parametrize(
     ("metadata", "param"),
     [
-        ({"field": "init_image"}, "image"),
-        ({"field": "mask"}, "mask"),
+        ({"param": "init_image"}, "image"),
+        ({"param": "mask"}, "mask"),
         ({"param": "width_px"}, "size"),
         ({"param": "steps"}, "steps"),
         ({}, None),

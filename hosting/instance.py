@@ -117,6 +117,7 @@ class EngineHandle:
 
     def begin(self) -> None:
         """Tell a process that waits what it is."""
+        self.began = time.monotonic()
         self.process.tell(self.birth)
         self.told.set()
 

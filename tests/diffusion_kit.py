@@ -17,6 +17,7 @@ from hosting.engine_side import Birth, EngineProcess
 from services.diffusion import engine_main
 from services.diffusion.core.peak import Growth, PeakProfile
 from services.diffusion.engine import Defaults, EngineSpec, Placement, Sizes, as_json
+from services.diffusion.loaded import LoadedModel
 from tests.tiny_diffusion import TinyDiffusion
 
 KEY = "tiny"
@@ -39,6 +40,7 @@ def spec_of_tiny(made: TinyDiffusion, **fields: Any) -> EngineSpec:
         peak=PeakProfile(8.0, Growth(8.0, 600.0), Growth(8.0, 700.0)),
         references=True,
         max_batch=4,
+        restart_s=600.0,  # the engine is in the test's own process, which must not be renewed
     )
     return replace(spec, **fields)
 
@@ -78,6 +80,7 @@ class Engine:
     process: EngineProcess
     stub: "rpc.DiffusionServiceAsyncStub"
     ready: models_pb2.EngineReady
+    model: LoadedModel
     _permits: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def call(self, request: pb.GenerateRequest, permit: str | None = None) -> Any:
@@ -121,7 +124,8 @@ async def engine(spec: EngineSpec, folder: Path) -> AsyncIterator[Engine]:
     process.permits.open()
     try:
         async with open_channel(address) as channel:
-            yield Engine(process, rpc.DiffusionServiceStub(channel), ready)
+            model = process.usage.__self__  # type: ignore[attr-defined]  # the method of one
+            yield Engine(process, rpc.DiffusionServiceStub(channel), ready, model)
     finally:
         await process.permits.close(DEADLINE_S)
         await process.server.stop()

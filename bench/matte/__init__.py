@@ -1,0 +1,1 @@
+"""Foreground estimation beside pymatting: error and speed. `make bench-matte`; ../README.md."""

@@ -58,6 +58,7 @@ FormatName = Literal["png", "webp", "jpeg", "ppm"]
 ROLES: tuple[Role, ...] = get_args(Role)
 MOST_BATCH = 8
 MOST_STEPS = 150
+MOST_CLIP_SKIP = 12
 MOST_GUIDANCE = 30.0
 
 
@@ -185,7 +186,8 @@ def spec_of(values: Mapping[str, Any]) -> EngineSpec:
         "tiling": Tiling(**values["tiling"]),
         "output": Output(**values["output"]),
         "peak": PeakProfile(
-            peak["condition_mib"], Growth(**peak["denoise"]), Growth(**peak["decode"])
+            peak["condition_mib"],
+            *(Growth(**peak[phase]) for phase in ("denoise", "decode", "preview")),
         ),
     }
     return EngineSpec(**(dict(values) | parts))

@@ -59,6 +59,7 @@ class EngineServicer(rpc.DiffusionServiceServicer):
             raise slow_reader() from None
         finally:
             work.cancel()  # it goes when the device is free
+            work.add_done_callback(lambda _: self._model.delivering.discard(outbox))
 
     async def PlanGeneration(
         self, request: pb.PlanGenerationRequest, context: Context
@@ -91,6 +92,7 @@ class EngineServicer(rpc.DiffusionServiceServicer):
                 outbox.put(settings)
                 made = Generation(self._model, settings, inputs, outbox.put, arrived_s)
                 await made.paint()
+            self._model.delivering.add(outbox)
             await made.deliver()
         except Fault as fault:
             outbox.end(fault)

@@ -6,7 +6,7 @@ from chassis.errors import Fault, Reason
 from services.diffusion.core import peak
 from services.diffusion.core.sizes import Settled
 from services.diffusion.engine import EngineSpec, TilingName
-from services.diffusion.limits import size_of, wrong
+from services.diffusion.limits import MOST_INPUTS, size_of, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ def plan(spec: EngineSpec, wish: Wish, lendable_mib: int) -> Planned:
     """
     if wish.batch > spec.max_batch:
         raise wrong("batch", f"is at most {spec.max_batch} for this model; send several requests")
+    if wish.input_images > MOST_INPUTS:
+        raise wrong("input_images", f"are at most {MOST_INPUTS}; send fewer pictures")
     settled = size_of(spec, wish.width_px, wish.height_px, wish.init_px)
     size = peak.Size(settled.width_px * settled.height_px, wish.input_images)
     tiling = wish.tiling or spec.tiling.default

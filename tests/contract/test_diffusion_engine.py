@@ -2,9 +2,10 @@
 
 import asyncio
 import io
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import numpy as np
@@ -19,9 +20,10 @@ from cohabit.diffusion.v1 import diffusion_pb2 as pb
 from hosting.engine_side import EngineProcess
 from imaging.encode import encode
 from imaging.values import Encoding, Format, Picture
-from services.diffusion import engine_main
+from services.diffusion import engine_main, generation
 from services.diffusion.engine_servicer import EngineServicer
 from services.diffusion.loaded import LoadedModel
+from services.diffusion.painter import Painted
 from services.diffusion.values import File
 from tests.diffusion_kit import DEADLINE_S, Answer, Engine, answer_of, asking, engine, spec_of_tiny
 from tests.hosting_world import drained
@@ -144,6 +146,22 @@ async def test_a_changed_lora_file_is_another_lora(tiny: Engine, lora_dir: Path)
     assert second.data != first.data
 
 
+async def test_a_lora_that_changes_under_way_is_not_remembered(
+    tiny: Engine, lora_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paint, file = tiny.model.painter.paint, lora_dir / "moving.safetensors"
+    write_lora(file, seed=1)
+
+    def spied(*args: Any) -> Painted:
+        write_lora(file, seed=2)
+        return paint(*args)
+
+    monkeypatch.setattr(tiny.model.painter, "paint", spied)
+    held = len(tiny.model.cache)
+    await tiny.generate(asking(loras=[pb.Lora(lora_id="moving")]))
+    assert len(tiny.model.cache) == held
+
+
 async def test_sizes_are_rounded_up_and_said_so(tiny: Engine) -> None:
     answer = await tiny.generate(fresh(width_px=50, height_px=64))
     assert (answer.started.width_px, answer.started.height_px) == (64, 64)
@@ -240,6 +258,9 @@ async def test_how_it_was_made_stands_in_the_file(tiny: Engine) -> None:
     assert text.startswith("a red cat")
     assert "Steps: 2" in text
     assert "Seed: 11" in text
+    assert "Denoising strength" not in text
+    started = await tiny.generate(fresh(init_image=media(), strength=0.5, output=output))
+    assert "Denoising strength: 0.5" in opened(started).info["parameters"]
     output.omit_parameters = True
     assert "parameters" not in opened(await tiny.generate(fresh(output=output))).info
 
@@ -297,15 +318,34 @@ async def test_a_permit_is_demanded_and_good_once(tiny: Engine) -> None:
     assert (await refused(tiny, asking(), permit="once"))[0] is Reason.PERMIT_REVOKED
 
 
-async def test_a_cancelled_picture_holds_its_permit_until_the_device_is_free(tiny: Engine) -> None:
+@pytest.fixture
+def painting(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set while the native library is at work."""
+    busy, paint = threading.Event(), tiny.model.painter.paint
+
+    def spied(*args: Any) -> Painted:
+        busy.set()
+        try:
+            return paint(*args)
+        finally:
+            busy.clear()
+
+    monkeypatch.setattr(tiny.model.painter, "paint", spied)
+    return busy
+
+
+async def test_a_cancelled_picture_holds_its_permit_until_the_device_is_free(
+    tiny: Engine, painting: threading.Event
+) -> None:
     before = await tiny.generate(fresh())
     stream = tiny.call(fresh(steps=8, width_px=256, height_px=256))
     async for response in stream:
         if response.HasField("progress") and response.progress.done_steps:
             break
     stream.cancel()
-    assert tiny.process.permits.running  # the native call cannot be stopped
+    assert painting.is_set()
     await tiny.idle()
+    assert not painting.is_set()
     assert (await tiny.generate(fresh())).data == before.data
 
 
@@ -329,17 +369,16 @@ async def test_a_revoked_permit_ends_its_stream_with_the_reason(tiny: Engine) ->
 async def test_a_reader_that_stops_reading_is_cut_off(
     made: TinyDiffusion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models: list[LoadedModel] = []
-
     def hasty(process: EngineProcess, model: LoadedModel) -> EngineServicer:
-        models.append(model)
         return EngineServicer(process, model, read_within_s=1.0)
 
     monkeypatch.setattr(engine_main, "EngineServicer", hasty)
     async with engine(spec_of_tiny(made), tmp_path) as running:
         await running.generate(asking())
-        [key] = models[0].cache._kept
-        models[0].cache.keep(key, File(bytes(40 << 20), "image/png"))  # more than any buffer holds
+        [key] = running.model.cache._kept
+        running.model.cache.keep(
+            key, File(bytes(40 << 20), "image/png")
+        )  # more than any buffer holds
         stream, began_s = running.call(asking()), asyncio.get_running_loop().time()
         await stream.read()
         while asyncio.get_running_loop().time() < began_s + 1.5:  # others are served meanwhile
@@ -347,6 +386,42 @@ async def test_a_reader_that_stops_reading_is_cut_off(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await drained(stream)
         assert fault_of(caught.value, "model").reason is Reason.SLOW_READER
+
+
+@pytest.mark.parametrize("others_s", [DEADLINE_S, 0.0])
+async def test_pictures_of_others_are_read_before_a_cancel_ends_the_process(
+    made: TinyDiffusion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others_s: float
+) -> None:
+    monkeypatch.setattr(generation, "_READ_OUT_S", others_s)
+    renewed = asyncio.Event()
+
+    def renew() -> NoReturn:
+        renewed.set()
+        raise InterruptedError
+
+    async with engine(spec_of_tiny(made), tmp_path) as running:
+        running.model.renew, running.model.reload_s = renew, 0.0
+        await running.generate(asking())
+        [key] = running.model.cache._kept
+        large = File(bytes(40 << 20), "image/png")  # more than any buffer holds
+        running.model.cache.keep(key, large)
+        other = running.call(asking())
+        await other.read()
+        async with asyncio.timeout(DEADLINE_S):
+            while not running.model.delivering:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.005)
+            cancelled = running.call(fresh(steps=4, width_px=256, height_px=256))
+            async for response in cancelled:
+                if response.HasField("progress") and response.progress.done_steps:
+                    break
+            cancelled.cancel()
+            if others_s:
+                images = [one.image for one in await drained(other) if one.HasField("image")]
+                assert [image.image.data for image in images] == [large.data]
+            await renewed.wait()
+            assert bool(running.model.delivering) == (others_s == 0)
+            await asyncio.wrap_future(running.model.thread.submit(int))  # it ends after all
+        other.cancel()
 
 
 async def test_loras_are_listed(tiny: Engine, lora_dir: Path) -> None:

@@ -130,7 +130,7 @@ class _Lender(broker_pb2_grpc.BrokerServiceServicer):
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with opened(tmp_path, kind=Housemates) as up:  # type: ignore[type-abstract]
+    async with opened(tmp_path, kind=Housemates) as up:
         yield up
 
 

@@ -158,7 +158,7 @@ def started(path: Path, port: int) -> Iterator[House]:
     finally:
         launcher.send_signal(signal.SIGINT)
         try:
-            launcher.wait(10)
+            launcher.wait(30)
         finally:
             launcher.kill()
             launcher.wait()

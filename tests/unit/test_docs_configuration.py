@@ -50,7 +50,7 @@ ELSEWHERE: Mapping[str, Mapping[str, type[BaseModel]]] = {
 }
 """Guides that hold the tables of their own service."""
 
-ALL = SECTIONS | ELSEWHERE["matting.md"] | ELSEWHERE["jobs.md"]
+ALL = {**SECTIONS, **ELSEWHERE["matting.md"], **ELSEWHERE["jobs.md"]}
 
 
 def all_documented() -> dict[str, dict[str, str]]:

@@ -16,8 +16,8 @@ _END_BYTES = 4 << 20
 _REMEMBERED = 256
 
 
-class FileIdentities:
-    """Identities of files; each is read again only when it has changed. For any thread."""
+class Fingerprints:
+    """Of files; each is read again only when it has changed. For any thread."""
 
     def __init__(self, most: int = _REMEMBERED) -> None:
         self._most = most

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
+from edge.catalog import Catalog
 from edge.errors import bad_field
-from edge.roster import Listing
 
 _MOST_NAMED = 10
 
@@ -19,11 +19,11 @@ class Choice:
     service: str
     """That hosts them: others may only pretend to have models of the kind."""
     default: str | None
-    listing: Listing
+    catalog: Catalog
 
     async def of(self, named: str | None, param: str = "model") -> str:
         """The model of a request that names `named`, in the field `param`. Raises Fault."""
-        return named or self.default or self._only(await self.listing(), param)
+        return named or self.default or await self._only(param)
 
     def check(self, behind: Sequence[models_pb2.Model], param: str = "model") -> None:
         """Raises Fault when a request would wake a model that cannot answer it."""
@@ -34,8 +34,11 @@ class Choice:
                 message = f"The model `{model.key}` is {what}; this route is for {wanted}."
                 raise bad_field(param, message, Reason.MODALITY_UNSUPPORTED)
 
-    def _only(self, models: Sequence[models_pb2.Model], param: str) -> str:
-        fitting = [model for model in models if self._fits(model)]
+    async def _only(self, param: str) -> str:
+        fitting = [model for model in await self.catalog.listed() if self._fits(model)]
+        if not fitting and not await self.catalog.heard(self.service):
+            message = f"The {self.service} service has not told its models yet; try again shortly."
+            raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
         return _only_of(fitting, kind_word(self.kind), param)
 
     def _fits(self, model: models_pb2.Model) -> bool:

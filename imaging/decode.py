@@ -44,7 +44,7 @@ def probe(data: bytes, bounds: Bounds, field: str) -> Probed:
 
 
 def decode(data: bytes, bounds: Bounds, field: str) -> Picture:
-    """The first picture of the file, upright, in sRGB.
+    """The first picture of the file, upright, in sRGB; without alpha when all of it is opaque.
 
     Fault: invalid_image (what it is instead, or that it is broken), image_too_large (by its
     header, before anything is allocated), payload_too_large. `field` is the caller's name for it.

@@ -36,7 +36,7 @@ class Bounds:
     max_px: int = 40_000_000
     """Pixels of one picture; told to callers whose picture has more."""
     max_side_px: int = 16_384
-    """WebP cannot write more in either direction."""
+    """In either direction; WebP writes one less."""
     max_bytes: int = 80 << 20
     """Of the file."""
 

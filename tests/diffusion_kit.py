@@ -56,6 +56,11 @@ def asking(prompt: str = "a cat", **fields: Any) -> pb.GenerateRequest:
     return pb.GenerateRequest(prompt=prompt, **(base | fields))
 
 
+def fresh(prompt: str = "a cat", **fields: Any) -> pb.GenerateRequest:
+    """A request that the cache has no part in."""
+    return asking(prompt, reuse=pb.GenerateRequest.Reuse(no_result_cache=True), **fields)
+
+
 @dataclass(slots=True)
 class Answer:
     """All events of one request, by kind."""

@@ -14,6 +14,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,10 @@ _LATENT_CHANNELS = 16
 _PATCH = 4 * _LATENT_CHANNELS
 _TIME_CHANNELS = 256
 _TAESD_CHANNELS, _TAESD_BLOCKS = 64, 3
+_DECODER_WIDTHS = (32, 64, 128, 128)
+"""Groups of 32 channels are normalised together, so fewer there cannot be."""
+_ENCODER_WIDTHS = (128, 256, 512, 512)
+"""Fixed in the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class TinyDiffusion:
     llm: Path
     taesd: Path
     vae: Path | None = None
-    """A full decoder, which cannot encode."""
+    """The decoder of a full autoencoder, which cannot encode, and so cannot be loaded."""
     lora: Path | None = None
 
 
@@ -87,6 +92,12 @@ def write_lora(path: Path, *, hidden: int = 128, rank: int = 4, seed: int = 0) -
         "single_blocks_0_linear2": (5 * hidden, hidden),
     }
     _save(path, _lora(draw, layers, rank))
+
+
+def write_autoencoder(path: Path, *, seed: int = 0) -> None:
+    """A full autoencoder, 73 MB: its encoder cannot be small."""
+    draw = _Draw(np.random.default_rng(seed))
+    _save(path, chain(_encoder(draw), _decoder(draw)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,24 +226,40 @@ def _tiny_block(draw: _Draw, name: str) -> Tensors:
         )
 
 
-def _decoder(draw: _Draw, channels: int = 32) -> Tensors:
-    """The decoder of a full autoencoder; groups of 32 channels are normalised together."""
-    widths = [channels * factor for factor in (1, 2, 4, 4)]
-    wide = widths[-1]
+def _encoder(draw: _Draw) -> Tensors:
+    wide, last = _ENCODER_WIDTHS[0], len(_ENCODER_WIDTHS) - 1
+    yield from draw.convolution("encoder.conv_in", 3, wide)
+    for level, width in enumerate(_ENCODER_WIDTHS):
+        for block in range(2):
+            yield from _residual(draw, f"encoder.down.{level}.block.{block}", wide, width)
+            wide = width
+        if level < last:
+            yield from draw.convolution(f"encoder.down.{level}.downsample.conv", wide, wide)
+    yield from _middle(draw, "encoder.mid", wide)
+    yield from _norm("encoder.norm_out", wide)
+    yield from draw.convolution("encoder.conv_out", wide, 2 * _LATENT_CHANNELS)
+
+
+def _decoder(draw: _Draw) -> Tensors:
+    wide = _DECODER_WIDTHS[-1]
     yield from draw.convolution("decoder.conv_in", _LATENT_CHANNELS, wide)
-    yield from _residual(draw, "decoder.mid.block_1", wide, wide)
-    yield from _norm("decoder.mid.attn_1.norm", wide)
-    for part in ("q", "k", "v", "proj_out"):
-        yield from draw.convolution(f"decoder.mid.attn_1.{part}", wide, wide, kernel=1)
-    yield from _residual(draw, "decoder.mid.block_2", wide, wide)
-    for level in reversed(range(len(widths))):
+    yield from _middle(draw, "decoder.mid", wide)
+    for level, width in reversed(tuple(enumerate(_DECODER_WIDTHS))):
         for block in range(3):
-            yield from _residual(draw, f"decoder.up.{level}.block.{block}", wide, widths[level])
-            wide = widths[level]
+            yield from _residual(draw, f"decoder.up.{level}.block.{block}", wide, width)
+            wide = width
         if level:
             yield from draw.convolution(f"decoder.up.{level}.upsample.conv", wide, wide)
     yield from _norm("decoder.norm_out", wide)
     yield from draw.convolution("decoder.conv_out", wide, 3)
+
+
+def _middle(draw: _Draw, name: str, wide: int) -> Tensors:
+    yield from _residual(draw, f"{name}.block_1", wide, wide)
+    yield from _norm(f"{name}.attn_1.norm", wide)
+    for part in ("q", "k", "v", "proj_out"):
+        yield from draw.convolution(f"{name}.attn_1.{part}", wide, wide, kernel=1)
+    yield from _residual(draw, f"{name}.block_2", wide, wide)
 
 
 def _residual(draw: _Draw, name: str, inputs: int, outputs: int) -> Tensors:

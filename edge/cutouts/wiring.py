@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def matte_choice(config: EdgeConfig, catalog: Catalog) -> Choice:
     """Of matting networks."""
     kind = models_pb2.MODEL_KIND_MATTE
-    return Choice(kind, SERVICE, config.default_matte_model, catalog.listed)
+    return Choice(kind, SERVICE, config.default_matte_model, catalog)
 
 
 @asynccontextmanager

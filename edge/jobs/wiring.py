@@ -69,13 +69,13 @@ def _endpoints(
     config: EdgeConfig, calls: JobCalls, entrance: Entrance, catalog: Catalog, fetch: Fetch
 ) -> dict[str, ASGIApp]:
     image = config.default_image_model
-    kind, listing = models_pb2.MODEL_KIND_DIFFUSION, catalog.listed
+    kind = models_pb2.MODEL_KIND_DIFFUSION
     submitting = Submitting(
         calls=calls,
         entrance=entrance,
         fetch=fetch,
-        makers=Choice(kind, SERVICE, image, listing),
-        backdrops=Choice(kind, SERVICE, config.default_background_model or image, listing),
+        makers=Choice(kind, SERVICE, image, catalog),
+        backdrops=Choice(kind, SERVICE, config.default_background_model or image, catalog),
         mattes=matte_choice(config, catalog),
         max_body_bytes=config.max_picture_body_mib * MIB,
     )

@@ -104,7 +104,7 @@ class Fetch:
             try:
                 if answer.status_code not in _REDIRECTS:
                     return await self._body(answer, hold)
-                url = _read(str(url.join(_place(answer))))
+                url = _read(_place(answer), url)
             finally:
                 await answer.aclose()
         raise _RefusedError(f"it redirects more than {self._rules.redirects} times")
@@ -172,17 +172,18 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
-def _read(text: str) -> httpx.URL:
-    """A URL that may be asked for, but for its address and port."""
+def _read(text: str, base: httpx.URL | None = None) -> httpx.URL:
+    """A URL that may be asked for, but for its address and port; `base`: that redirects to it."""
     if len(text) > MOST_URL_CHARS:
         raise _RefusedError(f"it is longer than {MOST_URL_CHARS} characters")
     try:
-        url = httpx.URL(text)
-    except (httpx.InvalidURL, UnicodeError):
+        url = httpx.URL(text) if base is None else base.join(text)
+        host = url.host  # which only now is read
+    except (httpx.InvalidURL, ValueError):
         raise _RefusedError("it is no valid URL") from None
     if url.scheme not in _USUAL_PORTS:
         raise _RefusedError("only http and https are spoken")
-    if not url.host:
+    if not host:
         raise _RefusedError("it names no host")
     if url.userinfo:
         raise _RefusedError("it holds credentials, which are not passed on")

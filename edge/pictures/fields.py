@@ -24,7 +24,8 @@ Size = Annotated[
 ]
 Steps = Annotated[int, Meta(ge=1, le=150)]
 Guidance = Annotated[float, Meta(ge=0, le=30)]
-Seed = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+MOST_SEED = 2**63 - 1
+Seed = Annotated[int, Meta(ge=-1, le=MOST_SEED)]
 """-1: as none."""
 Scale = Annotated[float, Meta(ge=-4, le=4)]
 Share = Annotated[float, Meta(ge=0, le=1)]

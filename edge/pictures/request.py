@@ -16,7 +16,7 @@ from edge.pictures.body import (
     Picture,
     StyleBody,
 )
-from edge.pictures.fields import IN_JSON, sides_px
+from edge.pictures.fields import IN_JSON, MOST_SEED, sides_px
 from edge.pictures.painting import Given, Painting, Role
 from edge.pictures.upload import Form, Upload
 
@@ -170,6 +170,7 @@ def _generate(body: PaintBody, partial_images: int) -> pb.GenerateRequest:
         **{name: value for name, value in plain.items() if value is not None},
     )
     if body.seed is not None and body.seed >= 0:
+        _check_last_seed(body.seed + (body.n or 1) - 1)
         request.seed = body.seed
     if body.sampler is not None:
         request.sampler = pb.Sampler.Value(f"SAMPLER_{body.sampler.upper()}")
@@ -182,6 +183,12 @@ def _generate(body: PaintBody, partial_images: int) -> pb.GenerateRequest:
         every = max(1, (body.steps or 1) // (partial_images + 1))
         request.preview.every_steps, request.preview.max_px = every, _PREVIEW_PX
     return request
+
+
+def _check_last_seed(seed: int) -> None:
+    """Before the pictures that have one are made."""
+    if seed > MOST_SEED:
+        raise bad_field("seed", "`seed` of the last picture, `seed` + `n` - 1, must be below 2^63.")
 
 
 def _format(body: PaintBody) -> str:

@@ -68,7 +68,7 @@ async def open_pictures(
         service = DiffusionService(diffusion_pb2_grpc.DiffusionServiceStub(channel))
 
         def endpoint(model: str | None, parse: Parse) -> ASGIApp:
-            choice = Choice(models_pb2.MODEL_KIND_DIFFUSION, SERVICE, model, catalog.listed)
+            choice = Choice(models_pb2.MODEL_KIND_DIFFUSION, SERVICE, model, catalog)
             return PaintEndpoint(
                 painter=Painter(admission, PaintingModels(choice, roster), service),
                 entrance=entrance,

@@ -5,6 +5,7 @@ of them changes the stamp.
 """
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from pathlib import Path
 
 from chassis import log
@@ -56,11 +57,15 @@ class PictureModel:
         except Fault as fault:
             problem = fault.message
             log.get().warning("model file", model=self._key, problem=problem)
+        if not problem:
+            resident_mib = model.resident_mib or resident_mib
+        if self._device().card:
+            spec = replace(spec, on_card_mib=resident_mib)
         return ModelSpec(
             key=self._key,
             kind=Kind.DIFFUSION,
             lane=model.lane,
-            resident_mib=resident_mib if problem else model.resident_mib or resident_mib,
+            resident_mib=resident_mib,
             peak_transient_mib=0 if problem else _least_peak_mib(spec),
             max_instances=model.max_instances,
             family=model.stands_in_for,

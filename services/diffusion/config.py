@@ -1,6 +1,7 @@
 """The `diffusion` section of the configuration: the models, their files and their room."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,8 +9,10 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from chassis.config import LoosePath, Section
 from services.diffusion.core.peak import Growth, PeakProfile
+from services.diffusion.core.sizes import SizeTooLargeError, settled
 from services.diffusion.engine import (
     MOST_BATCH,
+    MOST_CLIP_SKIP,
     MOST_GUIDANCE,
     MOST_STEPS,
     Defaults,
@@ -28,7 +31,8 @@ from services.diffusion.engine import (
 )
 from services.diffusion.families import FAMILIES, files_problem, peak_profile
 
-_MOST_SIDE_PX = 16_384
+_MOST_SIDE_PX = 16_383
+"""What WebP, the default, can hold."""
 
 _Count = Annotated[int, Field(ge=1)]
 _Size = Annotated[int, Field(ge=0)]
@@ -67,7 +71,7 @@ class DefaultsConfig(Section):
     scheduler: SchedulerName | None = None
     width_px: _Side | None = None
     height_px: _Side | None = None
-    clip_skip: Annotated[int, Field(ge=0, le=12)] | None = None
+    clip_skip: Annotated[int, Field(ge=0, le=MOST_CLIP_SKIP)] | None = None
 
     def over(self, defaults: Defaults) -> Defaults:
         """`defaults` with what is said here."""
@@ -166,10 +170,11 @@ class PeakConfig(Section):
     def over(self, profile: PeakProfile) -> PeakProfile:
         """`profile` with what is said here."""
         condition_mib = self.condition_mib
-        return PeakProfile(
-            profile.condition_mib if condition_mib is None else condition_mib,
-            profile.denoise if self.denoise is None else self.denoise.growth(),
-            profile.decode if self.decode is None else self.decode.growth(),
+        return replace(
+            profile,
+            condition_mib=profile.condition_mib if condition_mib is None else condition_mib,
+            denoise=profile.denoise if self.denoise is None else self.denoise.growth(),
+            decode=profile.decode if self.decode is None else self.decode.growth(),
         )
 
 
@@ -209,11 +214,14 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _whole(self) -> "ModelConfig":
         problem = files_problem(self.family, self.files)
-        if problem and not FAMILIES[self.family].why_not:
+        family = FAMILIES[self.family]
+        if problem and not family.why_not:
             raise ValueError(problem)
-        sizes = self.sizes.over(FAMILIES[self.family].sizes)
-        if sizes.min_side_px > sizes.max_side_px:
-            raise ValueError("sizes.min_side_px must be at most sizes.max_side_px")
+        sizes, defaults = self.sizes.over(family.sizes), self.defaults.over(family.defaults)
+        try:
+            settled(sizes, 0, 0, (defaults.width_px, defaults.height_px))
+        except SizeTooLargeError as error:
+            raise ValueError(f"sizes refuse the default size: {error}") from None
         return self
 
     def paths(self, models_dir: Path) -> dict[Role, Path]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from chassis.errors import Fault, Reason
 from imaging.encode import encode
 from imaging.parameters import KEYWORD, parameters_text
 from imaging.scale import resize
@@ -16,19 +15,7 @@ _FORMATS: Mapping[FormatName, Format] = {
     "jpeg": Format.JPEG,
     "ppm": Format.PNM,
 }
-_WEBP_MAX_PX = 16_383
 _PREVIEW = Encoding(Format.JPEG, quality=75)
-
-
-def check_format(settings: Settings) -> None:
-    """Refuse a format that cannot hold the picture, before it is made. Raises INVALID_REQUEST."""
-    side_px = max(settings.size.width_px, settings.size.height_px)
-    if settings.output.format == "webp" and side_px > _WEBP_MAX_PX:
-        raise Fault(
-            Reason.INVALID_REQUEST,
-            f"WebP holds at most {_WEBP_MAX_PX} pixels a side; ask for png.",
-            metadata={"param": "output.format"},
-        )
 
 
 def encoded(pixels: Pixels, settings: Settings, model: str, seed: int) -> File:
@@ -63,6 +50,8 @@ def parameters_of(settings: Settings, model: str, seed: int) -> str:
         "Model": model,
         "Version": "Cohabit",
     }
+    if settings.strength is not None:
+        said["Denoising strength"] = f"{settings.strength:g}"
     if settings.clip_skip:
         said["Clip skip"] = str(settings.clip_skip)
     if settings.eta is not None:

@@ -58,6 +58,7 @@ FormatName = Literal["png", "webp", "jpeg", "ppm"]
 ROLES: tuple[Role, ...] = get_args(Role)
 MOST_BATCH = 8
 MOST_STEPS = 150
+MOST_CLIP_SKIP = 12
 MOST_GUIDANCE = 30.0
 
 
@@ -101,7 +102,7 @@ class Tiling:
     tile_px: int = 256
     """Side of a tile, in pixels."""
     overlap: float = 0.5
-    """What of a tile its neighbour covers too, below 1."""
+    """What of a tile its neighbour covers too, at most half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +161,10 @@ class EngineSpec:
     result_cache_mib: int = 64
     output: Output = field(default_factory=Output)
     peak: PeakProfile = field(default_factory=PeakProfile)
+    on_card_mib: int | None = None
+    """What its residence takes of a card; None: it is in host memory."""
     restart_s: float = 2.0
     """What ending the process and starting another takes, beside the load, which is measured."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_batch <= MOST_BATCH:
-            raise ValueError(f"max_batch is 1 to {MOST_BATCH}")
-        if not 0 <= self.tiling.overlap < 1:
-            raise ValueError("tiles overlap by less than all of them")
 
 
 def as_json(spec: EngineSpec) -> dict[str, Any]:
@@ -185,7 +182,8 @@ def spec_of(values: Mapping[str, Any]) -> EngineSpec:
         "tiling": Tiling(**values["tiling"]),
         "output": Output(**values["output"]),
         "peak": PeakProfile(
-            peak["condition_mib"], Growth(**peak["denoise"]), Growth(**peak["decode"])
+            peak["condition_mib"],
+            *(Growth(**peak[phase]) for phase in ("denoise", "decode", "preview")),
         ),
     }
     return EngineSpec(**(dict(values) | parts))

@@ -56,7 +56,7 @@ async def _load(process: EngineProcess, model: LoadedModel) -> None:
         loop.call_soon_threadsafe(process.report_progress, share)
 
     try:
-        files = await asyncio.to_thread(_identities, model)
+        files = await asyncio.to_thread(_fingerprints, model)
     except OSError as error:
         raise Fault(
             Reason.MODEL_FAILED,
@@ -70,9 +70,9 @@ async def _load(process: EngineProcess, model: LoadedModel) -> None:
     await asyncio.wrap_future(model.thread.submit(model.painter.load, progress))
 
 
-def _identities(model: LoadedModel) -> list[str]:
+def _fingerprints(model: LoadedModel) -> list[str]:
     files = sorted(model.spec.files.items())
-    return [f"{role}={model.identities.of(Path(path))}" for role, path in files]
+    return [f"{role}={model.fingerprints.of(Path(path))}" for role, path in files]
 
 
 def _painter(spec: EngineSpec) -> "SdPainter":

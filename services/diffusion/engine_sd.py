@@ -62,13 +62,10 @@ class SdPainter:
 
     def _made(self, sketch: Sketch, ear: Ear) -> Pixels:
         assert self._context is not None  # noqa: S101 - load comes first
-        settings = sketch.settings
         return self._context.generate(
             picture_call(self._spec, sketch),
             ear,
-            settings.previews.every_steps,
-            # While tiles are what there is room for, the whole picture is not decoded to be shown.
-            small_decoder="taesd" in self._spec.files and not settings.tiled,
+            sketch.settings.previews,
         )
 
     def _prove(self) -> None:

@@ -59,6 +59,7 @@ class EngineServicer(rpc.DiffusionServiceServicer):
             raise slow_reader() from None
         finally:
             work.cancel()  # it goes when the device is free
+            work.add_done_callback(lambda _: self._model.delivering.discard(outbox))
 
     async def PlanGeneration(
         self, request: pb.PlanGenerationRequest, context: Context
@@ -89,8 +90,10 @@ class EngineServicer(rpc.DiffusionServiceServicer):
                 self._check_model(request.model)
                 settings, inputs = await self._model.prepare(asked_of(request))
                 outbox.put(settings)
-                made = Generation(self._model, settings, inputs, outbox.put, arrived_s)
+                lent_mib = request.transient_mib
+                made = Generation(self._model, settings, inputs, outbox.put, arrived_s, lent_mib)
                 await made.paint()
+            self._model.delivering.add(outbox)
             await made.deliver()
         except Fault as fault:
             outbox.end(fault)

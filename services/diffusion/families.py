@@ -173,6 +173,7 @@ def peak_profile(
         condition_mib=condition_mib,
         denoise=Growth(64.0, known.denoise_mib, scores_mib),
         decode=Growth(0.0, _decode_mib(known, roles, placement, on_card=on_card), 0.0),
+        preview=Growth(0.0, 0.0 if on_card and placement.vae_on_cpu else _TAESD_DECODE_MIB, 0.0),
     )
 
 

@@ -35,6 +35,8 @@ from services.diffusion.values import (
 
 _LOOK_EVERY_S = 0.05
 """How often a picture that is left to finish is looked at."""
+_READ_OUT_S = 2.0
+"""How long others may read their finished pictures before the process ends for a cancelled one."""
 
 Emit = Callable[[Event], None]
 """Takes what happens, on the event loop. May raise the Fault that ends the request."""
@@ -44,10 +46,16 @@ class Generation:
     """The pictures of one request."""
 
     def __init__(
-        self, model: LoadedModel, settings: Settings, inputs: Inputs, emit: Emit, arrived_s: float
+        self,
+        model: LoadedModel,
+        settings: Settings,
+        inputs: Inputs,
+        emit: Emit,
+        arrived_s: float,
+        lent_mib: int,
     ) -> None:
         self._model, self._settings, self._inputs, self._emit = model, settings, inputs, emit
-        self._arrived_s = arrived_s
+        self._arrived_s, self._lent_mib = arrived_s, lent_mib
         self._prepared_s = time.monotonic() - arrived_s
         self._spent: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
         self._waited_s = 0.0
@@ -66,7 +74,7 @@ class Generation:
         try:
             async with self._model.turn:
                 self._waited_s = time.monotonic() - came_s
-                self._model.watch_peak()
+                self._model.watch_peak(self._lent_mib)
                 for index in range(self._settings.batch):
                     self._index = index
                     await self._picture(index)
@@ -119,20 +127,27 @@ class Generation:
             now_s = time.monotonic()
             left_s = self._course.left_s(self._model.pace, now_s) if self._course else None
             waited_s, reload_s = now_s - began_s, self._model.reload_s
-            if decide(left_s, waited_s, reload_s) is Leave.RENEW:
+            leave = decide(left_s, waited_s, reload_s)
+            if leave is Leave.RENEW and not self._others_read(waited_s):
                 log.get().info("renewing", left_s=left_s, waited_s=waited_s, reload_s=reload_s)
                 self._model.renew()
             with suppress(asyncio.CancelledError):  # it is told once; the device is still busy
                 await asyncio.wait([native], timeout=_LOOK_EVERY_S)
         log.get().info("picture dropped", waited_s=round(time.monotonic() - began_s, 3))
 
+    def _others_read(self, waited_s: float) -> bool:
+        """Pictures of other requests are on their way out, and would be lost with the process."""
+        return bool(self._model.delivering) and waited_s < _READ_OUT_S
+
     async def _encode(self, index: int, seed: int, pixels: Pixels, key: bytes | None) -> None:
         began_s = time.monotonic()
         self._emit(Progress(Phase.ENCODE, index, 0, 1, self._left_ms()))
-        file = await asyncio.to_thread(encoded, pixels, self._settings, self._model.key, seed)
+        settings, model = self._settings, self._model
+        file = await asyncio.to_thread(encoded, pixels, settings, model.key, seed)
         self._spent[Phase.ENCODE] += time.monotonic() - began_s
-        if key is not None:
-            self._model.cache.keep(key, file)
+        # The library has read the adapters after their fingerprints were taken.
+        if key is not None and await asyncio.to_thread(model.unchanged, settings.loras):
+            model.cache.keep(key, file)
         self._emit(self._image(index, seed, file, Origin.GENERATED))
 
     async def _encodings(self) -> None:

@@ -134,7 +134,7 @@ class _Walk:
         return name.decode(errors="replace")
 
     def _skip_items(self, item: int, count: int) -> None:
-        if item != _STRING or count > len(self._data):
+        if item != _STRING:
             raise _BrokenError("a list in its header is broken")
         for _ in range(count):
             self.string()

@@ -4,12 +4,10 @@ Only what the request and the model's spec say is looked at: files and pictures 
 they are read.
 """
 
-import math
-
 from chassis.errors import Fault, Reason
 from services.diffusion.core.prompts import most_tokens
 from services.diffusion.core.sizes import Settled, SizeTooLargeError, settled
-from services.diffusion.engine import MOST_GUIDANCE, MOST_STEPS, EngineSpec
+from services.diffusion.engine import MOST_CLIP_SKIP, MOST_GUIDANCE, MOST_STEPS, EngineSpec
 from services.diffusion.values import Asked
 
 MOST_PROMPT_BYTES = 32 << 10
@@ -19,8 +17,9 @@ than half of it."""
 MOST_MEDIA_BYTES = 80 << 20
 MOST_LORAS = 8
 MOST_REFERENCES = 8
+MOST_INPUTS = MOST_REFERENCES + 2
+"""With one to start from, and its mask."""
 MOST_LORA_SCALE = 4.0
-MOST_CLIP_SKIP = 12
 MOST_PREVIEW_PX = 1024
 MOST_SEED = 2**63 - 1
 """The native library takes greater ones for "any"."""
@@ -40,10 +39,12 @@ def check(asked: Asked, spec: EngineSpec) -> None:
     if asked.batch > spec.max_batch:
         raise wrong("batch", f"is at most {spec.max_batch} for this model; send several requests")
     if len(asked.loras) > MOST_LORAS:
-        raise wrong("loras", f"are at most {MOST_LORAS}")
+        raise wrong("loras", f"are at most {MOST_LORAS}; leave some out")
     for at, lora in enumerate(asked.loras):
         if not -MOST_LORA_SCALE <= lora.scale <= MOST_LORA_SCALE:  # NaN too
-            raise wrong(f"loras[{at}].scale", "must be from -4 to 4")
+            raise wrong(
+                f"loras[{at}].scale", f"must be from -{MOST_LORA_SCALE:g} to {MOST_LORA_SCALE:g}"
+            )
 
 
 def size_of(
@@ -87,7 +88,7 @@ def _check_numbers(asked: Asked) -> None:
         ("eta", asked.eta, 1.0),
     )
     for param, value, most in ranges:
-        if value is not None and not (math.isfinite(value) and 0 <= value <= most):
+        if value is not None and not 0 <= value <= most:  # NaN too
             raise wrong(param, f"must be from 0 to {most:g}")
     if asked.seed is not None and asked.seed > MOST_SEED:
         raise wrong("seed", "must be below 2^63")
@@ -103,7 +104,7 @@ def _check_media(asked: Asked, spec: EngineSpec) -> None:
     if asked.mask and not asked.init_image:
         raise wrong("mask", "goes together with `init_image`, which it says where to paint over")
     if len(asked.reference_images) > MOST_REFERENCES:
-        raise wrong("reference_images", f"are at most {MOST_REFERENCES}")
+        raise wrong("reference_images", f"are at most {MOST_REFERENCES}; leave some out")
     if asked.reference_images and not spec.references:
         raise Fault(
             Reason.MODALITY_UNSUPPORTED,

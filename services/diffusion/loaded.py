@@ -9,11 +9,12 @@ from typing import NoReturn
 
 from chassis.errors import Fault, Reason
 from hosting.usage import process_usage
-from services.diffusion import encoding, inputs, limits, loras
+from services.diffusion import inputs, limits, loras
 from services.diffusion.core.pace import Pace
 from services.diffusion.engine import EngineSpec
-from services.diffusion.identity import FileIdentities
+from services.diffusion.fingerprints import Fingerprints
 from services.diffusion.native_thread import NativeThread
+from services.diffusion.outbox import Outbox
 from services.diffusion.painter import Inputs, Painter
 from services.diffusion.result_cache import ResultCache
 from services.diffusion.settling import settle
@@ -36,14 +37,17 @@ class LoadedModel:
     reload_s: float = 0.0
     """What that takes."""
     facts: tuple[str, ...] = ()
-    """What is loaded: the files' identities, and the library's."""
+    """What is loaded: fingerprints of the files, the library's build, and how they are set up."""
     pace: Pace = field(default_factory=Pace)
-    identities: FileIdentities = field(default_factory=FileIdentities)
+    fingerprints: Fingerprints = field(default_factory=Fingerprints)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Whose request the device works on."""
+    delivering: set[Outbox] = field(default_factory=set)
+    """Of requests that the device is done with, and whose readers are not."""
     cache: ResultCache = field(init=False)
     _idle_mib: int = 0
     _peak_mib: int = 0
+    _lent_mib: int = 0
 
     def __post_init__(self) -> None:
         self.cache = ResultCache(self.spec.result_cache_entries, self.spec.result_cache_mib)
@@ -55,8 +59,22 @@ class LoadedModel:
         limits.check(asked, self.spec)
         return await asyncio.to_thread(self._prepared, asked)
 
+    def unchanged(self, used: tuple[Lora, ...]) -> bool:
+        """Whether the files of adapters are still what they were when the request came. Blocks."""
+        try:
+            return all(self.fingerprints.of(Path(lora.file)) == lora.fingerprint for lora in used)
+        except OSError:
+            return False
+
     def usage(self) -> tuple[int, int]:
-        """(materialised_mib, transient_mib): the latter is what has grown while a request runs."""
+        """(materialised_mib, transient_mib): the latter is what has grown while a request runs.
+
+        On a card its driver alone could say: there it is what was leased. This process's own
+        memory, which holds what is offloaded, is none of the card's.
+        """
+        if self.painter.device and self.spec.on_card_mib is not None:
+            lent_mib = self._lent_mib if self.turn.locked() else 0
+            return self.spec.on_card_mib + lent_mib, lent_mib
         held_mib, _ = process_usage()
         if not self.turn.locked():
             return held_mib, 0
@@ -64,16 +82,13 @@ class LoadedModel:
         self._peak_mib = max(self._peak_mib, grown_mib)
         return held_mib, grown_mib
 
-    def watch_peak(self) -> None:
-        """A request begins."""
+    def watch_peak(self, lent_mib: int) -> None:
+        """A request begins, with a transient lease of so much."""
         self._idle_mib, _ = process_usage()
-        self._peak_mib = 0
+        self._peak_mib, self._lent_mib = 0, lent_mib
 
     def peak_mib(self) -> int:
-        """The most that was seen in use above what was before; 0: not measured.
-
-        What is on a card its driver alone could say.
-        """
+        """The most that was seen in use above what was before; 0: not measured, as on a card."""
         self.usage()
         return 0 if self.painter.device else self._peak_mib
 
@@ -82,7 +97,6 @@ class LoadedModel:
         size = limits.size_of(spec, asked.width_px, asked.height_px, inputs.init_size(asked))
         found = tuple(self._lora(lora, f"loras[{at}]") for at, lora in enumerate(asked.loras))
         settings = settle(asked, spec, size, found, secrets.randbelow(_DRAWN_SEEDS))
-        encoding.check_format(settings)
         return settings, inputs.read(asked, size)
 
     def _lora(self, asked: AskedLora, param: str) -> Lora:
@@ -92,10 +106,10 @@ class LoadedModel:
             folder = Path(self.spec.lora_dir) if self.spec.lora_dir is not None else None
             path = loras.resolve(asked, folder, self.spec.family, param)
         try:
-            identity = self.identities.of(path)
+            fingerprint = self.fingerprints.of(path)
         except OSError:  # it went away a moment ago
             raise _lora_gone(param) from None
-        return Lora(asked.lora_id or path.stem, str(path), asked.scale, identity)
+        return Lora(asked.lora_id or path.stem, str(path), asked.scale, fingerprint)
 
     def _trusted(self, asked: str, param: str) -> Path:
         if not self.spec.allow_lora_paths:
@@ -107,8 +121,9 @@ class LoadedModel:
             )
         path = Path(asked)
         if not path.is_absolute() or path.suffix not in loras.SUFFIXES or "\0" in asked:
-            raise limits.wrong(f"{param}.path", "must be an absolute path of weights")
-        if not path.is_file():
+            endings = " or ".join(loras.SUFFIXES)
+            raise limits.wrong(f"{param}.path", f"must be an absolute path ending in {endings}")
+        if not loras.is_file(path):
             raise _lora_gone(f"{param}.path")
         return loras.checked(path, self.spec.family, f"{param}.path")
 

@@ -6,6 +6,7 @@ it is given to the native library, which would warn of a broken one in its log a
 """
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chassis.errors import Fault, Reason
+from services.diffusion.limits import wrong
 from services.diffusion.values import AskedLora
 
 SUFFIXES = (".safetensors", ".gguf")
@@ -78,7 +80,7 @@ def resolve(asked: AskedLora, folder: Path | None, family: str, param: str) -> P
     """
     for name, value in (("lora_id", asked.lora_id), ("filename", asked.filename)):
         if value and not _is_name(value):
-            raise _wrong(f"{param}.{name}", "must be a name as ListLoras tells it, without a path")
+            raise wrong(f"{param}.{name}", "must be a name as ListLoras tells it, without a path")
     path = None if folder is None else _found(folder, asked, param)
     if path is None:
         raise Fault(
@@ -94,9 +96,9 @@ def checked(path: Path, family: str, param: str) -> Path:
     try:
         base = base_of(header(path))
     except (OSError, ValueError) as error:
-        raise _wrong(param, f"names a file that holds no weights: {_short(error)}") from None
+        raise wrong(param, f"names a file that holds no weights: {_short(error)}") from None
     if base and base != family:
-        raise _wrong(param, f"was trained for {base}, and this model is of family {family}")
+        raise wrong(param, f"was trained for {base}, and this model is of family {family}")
     return path
 
 
@@ -163,7 +165,7 @@ def _candidates(folder: Path) -> Iterator[tuple[str, str, Path]]:
         if entry.suffix in SUFFIXES:
             yield entry.stem, "", entry
         elif entry.is_dir():
-            files = [file for file in entry.iterdir() if file.suffix in SUFFIXES]
+            files = _weights_in(entry)
             for file in files:
                 yield entry.name, "" if len(files) == 1 else file.name, file
 
@@ -179,8 +181,21 @@ def _described(folder: Path, lora_id: str, filename: str, path: Path) -> LoraFil
     return LoraFile(lora_id, filename, path.resolve(), stat.st_size, changed_unix_ms, base)
 
 
+def is_file(path: Path) -> bool:
+    """Whether it is there to be read; a name that no file can have is no error."""
+    return os.path.isfile(path)  # noqa: PTH113 - pathlib's raises for names that are too long
+
+
 def _inside(folder: Path, path: Path) -> bool:
-    return path.is_file() and path.resolve().is_relative_to(folder.resolve())
+    return is_file(path) and path.resolve().is_relative_to(folder.resolve())
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    """By name; a folder that cannot be read has none."""
+    try:
+        return [file for file in sorted(folder.iterdir()) if file.suffix in SUFFIXES]
+    except OSError:
+        return []
 
 
 def _found(folder: Path, asked: AskedLora, param: str) -> Path | None:
@@ -189,7 +204,7 @@ def _found(folder: Path, asked: AskedLora, param: str) -> Path | None:
         return None
     entry = folder / asked.lora_id
     if entry.is_dir():
-        files = [file for file in sorted(entry.iterdir()) if file.suffix in SUFFIXES]
+        files = _weights_in(entry)
         if asked.filename:
             files = [file for file in files if file.name == asked.filename]
     else:
@@ -198,12 +213,8 @@ def _found(folder: Path, asked: AskedLora, param: str) -> Path | None:
         files = [file for file in files if asked.filename in {"", file.name}]
     inside = [file.resolve() for file in files if _inside(folder, file)]
     if len(inside) > 1:
-        raise _wrong(f"{param}.filename", "is needed, for that LoRA has several files")
+        raise wrong(f"{param}.filename", "is needed, for that LoRA has several files")
     return inside[0] if inside else None
-
-
-def _wrong(param: str, what: str) -> Fault:
-    return Fault(Reason.INVALID_REQUEST, f"`{param}` {what}.", metadata={"param": param})
 
 
 def _short(error: Exception) -> str:

@@ -6,7 +6,7 @@ from chassis.errors import Fault, Reason
 from services.diffusion.core import peak
 from services.diffusion.core.sizes import Settled
 from services.diffusion.engine import EngineSpec, TilingName
-from services.diffusion.limits import size_of, wrong
+from services.diffusion.limits import MOST_INPUTS, size_of, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ def plan(spec: EngineSpec, wish: Wish, lendable_mib: int) -> Planned:
     """
     if wish.batch > spec.max_batch:
         raise wrong("batch", f"is at most {spec.max_batch} for this model; send several requests")
+    if wish.input_images > MOST_INPUTS:
+        raise wrong("input_images", f"are at most {MOST_INPUTS}; send fewer pictures")
     settled = size_of(spec, wish.width_px, wish.height_px, wish.init_px)
     size = peak.Size(settled.width_px * settled.height_px, wish.input_images)
     tiling = wish.tiling or spec.tiling.default
@@ -55,11 +57,13 @@ def _too_large(
 ) -> Fault:
     tile_px = None if tiling == "off" else spec.tiling.tile_px
     most_px = peak.most_px(spec.peak, lendable_mib, size.input_images, tile_px)
-    most_px = min(most_px, spec.sizes.max_px)
-    hint = " with fewer input images" if size.input_images else ""
+    hint = " or fewer input images" if size.input_images else ""
+    advice = f"ask for at most {most_px} pixels{hint}"
+    if most_px < spec.sizes.min_side_px**2:
+        advice = f"use a smaller model{hint}"
     return Fault(
         Reason.IMAGE_TOO_LARGE,
         f"A picture of {size.px} pixels takes {needed_mib} MiB beside its model, and the device "
-        f"lends at most {lendable_mib} MiB; ask for at most {most_px} pixels{hint}.",
+        f"lends at most {lendable_mib} MiB; {advice}.",
         metadata={"param": "width_px", "max_px": str(most_px)},
     )

@@ -18,6 +18,7 @@ from chassis import log
 from imaging.values import Pixels
 from services.diffusion import sd_callbacks
 from services.diffusion.sd_params import Call
+from services.diffusion.values import Previews
 
 _PACKAGE = "stable-diffusion-cpp-python"
 _MOST_ERRORS = 8
@@ -84,9 +85,9 @@ class Context:
         if not self._pointer:
             raise NativeError(_what_was_said(ear))
 
-    def generate(self, call: Call, ear: Ear, preview_every: int, *, small_decoder: bool) -> Pixels:
+    def generate(self, call: Call, ear: Ear, previews: Previews) -> Pixels:
         """One picture, (height, width, 3). Raises NativeError."""
-        sd_callbacks.show_previews(preview_every, small_decoder=small_decoder)
+        sd_callbacks.show_previews(previews.every_steps, small_decoder=previews.decoded)
         with sd_callbacks.listening(ear):
             images = sd.generate_image(self._pointer, ctypes.byref(call.params))
         if not images:

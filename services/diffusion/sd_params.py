@@ -84,7 +84,8 @@ def picture_call(spec: EngineSpec, sketch: Sketch) -> Call:
     params.width, params.height = settings.size.width_px, settings.size.height_px
     params.seed, params.batch_count = sketch.seed, 1
     params.clip_skip = settings.clip_skip or _MODEL_DEFAULT
-    params.strength = settings.strength
+    if settings.strength is not None:
+        params.strength = settings.strength
     _set_sampling(params.sample_params, spec, settings)
     _set_loras(call, settings)
     if settings.tiled:

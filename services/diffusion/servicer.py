@@ -21,7 +21,7 @@ from services.diffusion import inputs, limits, loras
 from services.diffusion.clients import Scheduler
 from services.diffusion.engine import EngineSpec, spec_of
 from services.diffusion.planning import Planned, Wish, plan
-from services.diffusion.wire import asked_of
+from services.diffusion.wire import asked_of, tiling_of
 from services.diffusion.wire_answer import loras_response
 
 _LOOK_AGAIN_S = 2.0
@@ -48,8 +48,6 @@ class DiffusionServicer(rpc.DiffusionServiceServicer):
     async def Generate(
         self, request: pb.GenerateRequest, context: Context
     ) -> AsyncIterator[pb.GenerateResponse]:
-        if request.HasField("identity"):
-            raise not_implemented("Conditioning on a person's identity")
         spec = await self._spec(request.model)
         planned = await asyncio.to_thread(self._planned, request, spec)
         async with aclosing(self._scheduler.generate(request, planned)) as answer:
@@ -64,7 +62,7 @@ class DiffusionServicer(rpc.DiffusionServiceServicer):
             request.width_px,
             request.height_px,
             max(1, request.batch),
-            asked_of(pb.GenerateRequest(vae_tiling=request.vae_tiling)).tiling,
+            tiling_of(request.vae_tiling),
             request.input_images,
         )
         planned = plan(spec, wish, self._lendable_mib(request.model))
@@ -105,7 +103,7 @@ class DiffusionServicer(rpc.DiffusionServiceServicer):
             asked.height_px,
             asked.batch,
             asked.tiling,
-            bool(asked.init_image) + len(asked.reference_images),
+            asked.input_images,
             inputs.init_size(asked),
         )
         return plan(spec, wish, self._lendable_mib(request.model))

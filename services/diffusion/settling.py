@@ -4,7 +4,7 @@ from chassis.errors import Fault, Reason
 from services.diffusion.core import peak
 from services.diffusion.core.sizes import Settled
 from services.diffusion.engine import EngineSpec
-from services.diffusion.values import Asked, AskedPreviews, Lora, Output, Settings
+from services.diffusion.values import Asked, Lora, Output, Previews, Settings
 
 _STRENGTH = 0.75
 _PREVIEW_PX = 256
@@ -21,7 +21,7 @@ def settle(
     guidance = defaults.guidance if asked.guidance is None else asked.guidance
     if guidance == 0 and spec.zero_guidance is not None:
         guidance = spec.zero_guidance
-    distilled = asked.distilled_guidance
+    distilled, tiled = asked.distilled_guidance, _tiled(asked, spec, size)
     return Settings(
         prompt=asked.prompt,
         negative_prompt=asked.negative_prompt,
@@ -34,10 +34,10 @@ def settle(
         scheduler=asked.scheduler or defaults.scheduler,
         seed=drawn_seed if asked.seed is None else asked.seed,
         seeded=asked.seed is not None,
-        batch=max(1, asked.batch),
+        batch=asked.batch,
         loras=loras,
-        tiled=_tiled(asked, spec, size),
-        strength=_STRENGTH if asked.strength is None else asked.strength,
+        tiled=tiled,
+        strength=_strength(asked),
         clip_skip=asked.clip_skip or defaults.clip_skip,
         eta=asked.eta,
         output=Output(
@@ -47,16 +47,25 @@ def settle(
             webp_method=spec.output.webp_method,
             parameters=not wish.omit_parameters,
         ),
-        previews=AskedPreviews(asked.previews.every_steps, asked.previews.max_px or _PREVIEW_PX),
+        previews=Previews(
+            asked.previews.every_steps,
+            asked.previews.max_px or _PREVIEW_PX,
+            decoded=not tiled and _decodes_previews(asked, spec, size),
+        ),
         cached=asked.seed is not None and not asked.no_result_cache,
     )
+
+
+def _strength(asked: Asked) -> float | None:
+    if not asked.init_image:
+        return None
+    return _STRENGTH if asked.strength is None else asked.strength
 
 
 def _tiled(asked: Asked, spec: EngineSpec, size: Settled) -> bool:
     """Whether latents become pixels tile by tile."""
     tiling = asked.tiling or spec.tiling.default
-    inputs = bool(asked.init_image) + len(asked.reference_images)
-    picture = peak.Size(size.width_px * size.height_px, inputs)
+    picture = _counted(asked, size)
     untiled_mib = peak.untiled_mib(spec.peak, picture)
     tiled_mib = peak.tiled_mib(spec.peak, picture, spec.tiling.tile_px)
     tiled = tiling == "on" or (tiling == "auto" and asked.transient_mib < untiled_mib)
@@ -70,6 +79,16 @@ def _tiled(asked: Asked, spec: EngineSpec, size: Settled) -> bool:
             metadata={"param": "transient_mib", "needed_mib": str(needed_mib)},
         )
     return tiled
+
+
+def _decodes_previews(asked: Asked, spec: EngineSpec, size: Settled) -> bool:
+    """Whether the small decoder may work beside the denoise steps: it takes memory of its own."""
+    needed_mib = peak.previewed_mib(spec.peak, _counted(asked, size))
+    return "taesd" in spec.files and needed_mib <= asked.transient_mib
+
+
+def _counted(asked: Asked, size: Settled) -> peak.Size:
+    return peak.Size(size.width_px * size.height_px, asked.input_images)
 
 
 def trial(spec: EngineSpec, size: Settled) -> Settings:
@@ -90,10 +109,10 @@ def trial(spec: EngineSpec, size: Settled) -> Settings:
         batch=1,
         loras=(),
         tiled=False,
-        strength=_STRENGTH,
+        strength=None,
         clip_skip=defaults.clip_skip,
         eta=None,
         output=Output("ppm", 1, lossless=False, webp_method=0, parameters=False),
-        previews=AskedPreviews(),
+        previews=Previews(),
         cached=False,
     )

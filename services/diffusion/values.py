@@ -68,6 +68,11 @@ class Asked:
     transient_lease_id: str = ""
     transient_mib: int = 0
 
+    @property
+    def input_images(self) -> int:
+        """Pictures to start from and to look at; a mask is none."""
+        return bool(self.init_image) + len(self.reference_images)
+
 
 @dataclass(frozen=True, slots=True)
 class Lora:
@@ -77,8 +82,8 @@ class Lora:
     """As people know it."""
     file: str
     scale: float
-    identity: str
-    """Of the file's bytes."""
+    fingerprint: str
+    """Of the file, which is another one when its bytes are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,18 @@ class Output:
     webp_method: int
     parameters: bool
     """The generation parameters are written into the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Previews:
+    """What is shown on the way; no pixel of the picture depends on it."""
+
+    every_steps: int = 0
+    """0: nothing."""
+    max_px: int = 256
+    """Longest side."""
+    decoded: bool = False
+    """By the small decoder; else the latents are projected to colours, which takes no memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +134,13 @@ class Settings:
     batch: int
     loras: tuple[Lora, ...]
     tiled: bool
-    strength: float
+    strength: float | None
+    """None: there is no picture to start from."""
     clip_skip: int
     eta: float | None
     """None: the sampler's own."""
     output: Output
-    previews: AskedPreviews
+    previews: Previews
     cached: bool
     """The result cache may be looked at and filled."""
 

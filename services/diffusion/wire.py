@@ -78,5 +78,5 @@ def _output(output: pb.ImageOutput) -> AskedOutput:
 
 def _named(param: str, names: tuple[T, ...], value: int) -> T:
     if not 0 <= value < len(names):
-        raise wrong(param, f"has no value {value}")
+        raise wrong(param, f"has no value {value}; leave it out for the default")
     return names[value]

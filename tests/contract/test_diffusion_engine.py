@@ -1,9 +1,8 @@
 """The diffusion engine on a real (tiny, random) model: what is the same, and what is told."""
 
-import asyncio
 import io
-import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,27 @@ from chassis.errors import Reason
 from chassis.status import fault_of
 from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
-from hosting.engine_side import EngineProcess
 from imaging.encode import encode
 from imaging.values import Encoding, Format, Picture
-from services.diffusion import engine_main
-from services.diffusion.engine_servicer import EngineServicer
-from services.diffusion.loaded import LoadedModel
+from services.diffusion.core.peak import Growth
 from services.diffusion.painter import Painted
-from services.diffusion.values import File
-from tests.diffusion_kit import DEADLINE_S, Answer, Engine, answer_of, asking, engine, spec_of_tiny
-from tests.hosting_world import drained
-from tests.tiny_diffusion import TinyDiffusion, make_tiny_diffusion, write_lora
+from tests.diffusion_kit import (
+    DEADLINE_S,
+    KEY,
+    Answer,
+    Engine,
+    answer_of,
+    asking,
+    engine,
+    fresh,
+    spec_of_tiny,
+)
+from tests.tiny_diffusion import (
+    TinyDiffusion,
+    make_tiny_diffusion,
+    write_autoencoder,
+    write_lora,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -62,11 +71,6 @@ def media(picture: Picture | None = None, *, kind: Format = Format.PNG) -> commo
         picture = Picture(noise)
     made = encode(picture, Encoding(kind))
     return common_pb2.Media(data=made.data, mime_type=made.mime_type)
-
-
-def fresh(prompt: str = "a cat", **fields: Any) -> pb.GenerateRequest:
-    """A request that the cache has no part in."""
-    return asking(prompt, reuse=pb.GenerateRequest.Reuse(no_result_cache=True), **fields)
 
 
 def opened(answer: Answer, index: int = 0) -> Any:
@@ -126,6 +130,21 @@ async def test_a_repeat_comes_from_the_cache_with_the_same_bytes(tiny: Engine) -
     assert (await tiny.generate(fresh("cached"))).images[0].origin == pb.IMAGE_ORIGIN_GENERATED
 
 
+async def test_pictures_of_a_batch_leave_in_order_wherever_they_come_from(tiny: Engine) -> None:
+    later = await tiny.generate(asking("in order", seed=8))
+    batch = await tiny.generate(asking("in order", seed=7, batch=2))
+    assert [image.index for image in batch.images] == [0, 1]
+    origins = [image.origin for image in batch.images]
+    assert origins == [pb.IMAGE_ORIGIN_GENERATED, pb.IMAGE_ORIGIN_EXACT_RESULT_CACHE]
+    assert batch.data[1] == later.data[0]
+
+
+async def test_another_way_to_ask_for_the_same_size_is_no_other_request(tiny: Engine) -> None:
+    await tiny.generate(asking("rounded", width_px=50))
+    exact = await tiny.generate(asking("rounded", width_px=64))
+    assert exact.images[0].origin == pb.IMAGE_ORIGIN_EXACT_RESULT_CACHE
+
+
 async def test_without_a_seed_nothing_is_cached(tiny: Engine) -> None:
     request = asking("unseeded")
     request.ClearField("seed")
@@ -144,6 +163,22 @@ async def test_a_changed_lora_file_is_another_lora(tiny: Engine, lora_dir: Path)
     second = await tiny.generate(request)
     assert second.images[0].origin == pb.IMAGE_ORIGIN_GENERATED
     assert second.data != first.data
+
+
+async def test_a_lora_that_changes_under_way_is_not_remembered(
+    tiny: Engine, lora_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paint, file = tiny.model.painter.paint, lora_dir / "moving.safetensors"
+    write_lora(file, seed=1)
+
+    def spied(*args: Any) -> Painted:
+        write_lora(file, seed=2)
+        return paint(*args)
+
+    monkeypatch.setattr(tiny.model.painter, "paint", spied)
+    held = len(tiny.model.cache)
+    await tiny.generate(asking(loras=[pb.Lora(lora_id="moving")]))
+    assert len(tiny.model.cache) == held
 
 
 async def test_sizes_are_rounded_up_and_said_so(tiny: Engine) -> None:
@@ -189,6 +224,29 @@ async def test_previews_are_small_jpegs_and_change_nothing(tiny: Engine) -> None
     assert {preview.step % 2 for preview in shown.previews} == {0}
     first = Image.open(io.BytesIO(shown.previews[0].image.data))
     assert (first.format, max(first.size)) == ("JPEG", 32)
+
+
+async def test_the_small_decoder_shows_and_the_large_one_decodes(
+    made: TinyDiffusion, tiny: Engine, tmp_path: Path
+) -> None:
+    weights = tmp_path / "autoencoder.safetensors"
+    write_autoencoder(weights)
+    spec = spec_of_tiny(made)
+    spec = replace(
+        spec,
+        files={**spec.files, "vae": str(weights)},
+        placement=replace(spec.placement, taesd_previews_only=True),
+        peak=replace(spec.peak, preview=Growth(100.0)),
+    )
+    preview = pb.GenerateRequest.PreviewOptions(every_steps=1)
+    async with engine(spec, tmp_path) as running:
+        shown = await running.generate(fresh(preview=preview))
+        rough = await running.generate(fresh(preview=preview, transient_mib=60))
+        started = await running.generate(fresh(init_image=media(), strength=0.5))
+    assert shown.data == rough.data != (await tiny.generate(fresh())).data
+    sides = [Image.open(io.BytesIO(one.previews[0].image.data)).width for one in (shown, rough)]
+    assert sides == [64, 8]  # of the latents, where the lease covers no decoder beside the steps
+    assert opened(started).size == (80, 48)
 
 
 async def test_progress_goes_through_the_phases(tiny: Engine) -> None:
@@ -242,6 +300,9 @@ async def test_how_it_was_made_stands_in_the_file(tiny: Engine) -> None:
     assert text.startswith("a red cat")
     assert "Steps: 2" in text
     assert "Seed: 11" in text
+    assert "Denoising strength" not in text
+    started = await tiny.generate(fresh(init_image=media(), strength=0.5, output=output))
+    assert "Denoising strength: 0.5" in opened(started).info["parameters"]
     output.omit_parameters = True
     assert "parameters" not in opened(await tiny.generate(fresh(output=output))).info
 
@@ -299,76 +360,6 @@ async def test_a_permit_is_demanded_and_good_once(tiny: Engine) -> None:
     assert (await refused(tiny, asking(), permit="once"))[0] is Reason.PERMIT_REVOKED
 
 
-@pytest.fixture
-def painting(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set while the native library is at work."""
-    busy, paint = threading.Event(), tiny.model.painter.paint
-
-    def spied(*args: Any) -> Painted:
-        busy.set()
-        try:
-            return paint(*args)
-        finally:
-            busy.clear()
-
-    monkeypatch.setattr(tiny.model.painter, "paint", spied)
-    return busy
-
-
-async def test_a_cancelled_picture_holds_its_permit_until_the_device_is_free(
-    tiny: Engine, painting: threading.Event
-) -> None:
-    before = await tiny.generate(fresh())
-    stream = tiny.call(fresh(steps=8, width_px=256, height_px=256))
-    async for response in stream:
-        if response.HasField("progress") and response.progress.done_steps:
-            break
-    stream.cancel()
-    assert painting.is_set()
-    await tiny.idle()
-    assert not painting.is_set()
-    assert (await tiny.generate(fresh())).data == before.data
-
-
-async def test_a_revoked_permit_ends_its_stream_with_the_reason(tiny: Engine) -> None:
-    stream = tiny.call(fresh(steps=8, width_px=256, height_px=256), permit="taken back")
-    async for response in stream:
-        if response.HasField("progress") and response.progress.done_steps:
-            break
-    revoking = asyncio.create_task(
-        tiny.process.permits.revoke("taken back", only_if_not_started=False)
-    )
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async for _ in stream:
-            pass
-    assert fault_of(caught.value, "model").reason is Reason.PERMIT_REVOKED
-    async with asyncio.timeout(DEADLINE_S):
-        await revoking
-    assert not tiny.process.permits.running
-
-
-async def test_a_reader_that_stops_reading_is_cut_off(
-    made: TinyDiffusion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def hasty(process: EngineProcess, model: LoadedModel) -> EngineServicer:
-        return EngineServicer(process, model, read_within_s=1.0)
-
-    monkeypatch.setattr(engine_main, "EngineServicer", hasty)
-    async with engine(spec_of_tiny(made), tmp_path) as running:
-        await running.generate(asking())
-        [key] = running.model.cache._kept
-        running.model.cache.keep(
-            key, File(bytes(40 << 20), "image/png")
-        )  # more than any buffer holds
-        stream, began_s = running.call(asking()), asyncio.get_running_loop().time()
-        await stream.read()
-        while asyncio.get_running_loop().time() < began_s + 1.5:  # others are served meanwhile
-            await running.generate(fresh())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await drained(stream)
-        assert fault_of(caught.value, "model").reason is Reason.SLOW_READER
-
-
 async def test_loras_are_listed(tiny: Engine, lora_dir: Path) -> None:
     (lora_dir / "broken.safetensors").write_bytes(b"nothing of the kind")
     answer = await tiny.stub.ListLoras(pb.ListLorasRequest(), timeout=DEADLINE_S)
@@ -376,3 +367,21 @@ async def test_loras_are_listed(tiny: Engine, lora_dir: Path) -> None:
     assert ("ink", "") in names
     assert {("many", "a.safetensors"), ("many", "b.safetensors")} <= set(names)
     assert "broken" not in dict(names)
+    mine = await tiny.stub.ListLoras(pb.ListLorasRequest(model=KEY), timeout=DEADLINE_S)
+    assert mine.loras == answer.loras  # none says what it was trained for
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "reason"),
+    [
+        ("ListLoras", pb.ListLorasRequest(model="other"), Reason.MODEL_NOT_FOUND),
+        ("PlanGeneration", pb.PlanGenerationRequest(model=KEY), Reason.NOT_IMPLEMENTED),
+        ("EncodeIdentity", pb.EncodeIdentityRequest(model=KEY), Reason.NOT_IMPLEMENTED),
+    ],
+)
+async def test_what_an_engine_does_not_answer_it_says_so(
+    tiny: Engine, method: str, request_: Any, reason: Reason
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await getattr(tiny.stub, method)(request_, timeout=DEADLINE_S)
+    assert fault_of(caught.value, "model").reason is reason

@@ -14,6 +14,7 @@ import pytest
 from chassis.errors import Fault, Reason
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.models.v1 import models_pb2
+from cohabit.scheduler.v1 import scheduler_pb2 as sched
 from tests.cutout_kit import (
     BEHIND,
     MATTE,
@@ -247,6 +248,17 @@ async def test_no_network_is_404(house: House) -> None:
     del peers_of(house).models[1]
     error = await refused(house, 404)
     assert error["code"] == "model_not_found"
+
+
+async def test_a_network_that_the_scheduler_has_not_heard_of_yet_is_no_mistake(
+    house: House,
+) -> None:
+    del peers_of(house).models[1]
+    for status in (sched.Status(), sched.Status(reconciled=True, unreachable_workers=["matte"])):
+        peers_of(house).status = status
+        answer = await house.http.post(PATH, json={"image": B64})
+        assert (answer.status_code, error_of(answer)["code"]) == (503, "service_unavailable")
+        assert answer.headers["retry-after"] == "1"
 
 
 async def test_a_model_of_another_kind_is_refused_before_it_wakes(house: House) -> None:

@@ -13,6 +13,7 @@ from chassis.errors import Reason
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from hosting.core import State
+from hosting.trial import on_trial
 from tests.hosting_world import (
     DEADLINE_S,
     World,
@@ -170,6 +171,16 @@ async def test_a_renewal_whose_load_fails_is_a_failure(tmp_path: Path) -> None:
         await w.until_leases(lambda leases: not leases)
 
 
+async def test_a_trial_is_over_once_its_engine_serves(tmp_path: Path) -> None:
+    breaks = tmp_path / "breaks"
+    async with world(tmp_path, fails_with_file=str(breaks)) as w:
+        with on_trial(w.toy):
+            instance = await w.ready()
+            breaks.touch()
+            await renewed(w, instance)
+            await until(lambda: w.toy.state is State.FAILED, "it fails")
+
+
 async def test_the_load_timeout_applies(tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     async with world(tmp_path, slow_with_file=str(slow), load_timeout_s=3.0) as w:
@@ -209,6 +220,7 @@ async def test_an_unload_between_the_word_and_the_end_wins(tmp_path: Path) -> No
 async def test_who_drains_it_gets_it_unloaded(tmp_path: Path, force: bool) -> None:
     async with world(tmp_path) as w:
         first = await w.ready()
+        tenancy = w.tenancy(first)
         async with watching(w) as watch:
             async with w.generating(first, "stuck"):
                 await until(lambda: w.permits, "the permit is known")
@@ -218,6 +230,7 @@ async def test_who_drains_it_gets_it_unloaded(tmp_path: Path, force: bool) -> No
             assert (await unload).state == pb.MODEL_STATE_COLD
             heard = await told(watch, pb.MODEL_STATE_COLD)
         assert "MODEL_STATE_LOADING" not in heard
+        assert not tenancy.renewing  # so that no process was started in vain
         await w.until_leases(lambda leases: not leases)
 
 

@@ -365,6 +365,17 @@ BAD: list[tuple[str, pb.JobSpec, Reason, str]] = [
     ("nan", _picture(guidance=float("nan")), Reason.INVALID_REQUEST, "picture.guidance"),
     ("strength", _picture(strength=0.5), Reason.INVALID_REQUEST, "picture.strength"),
     ("prompt", _picture(prompt="x" * 40_000), Reason.INVALID_REQUEST, "picture.prompt"),
+    ("seed", _picture(seed=2**63), Reason.INVALID_REQUEST, "picture.seed"),
+    (
+        "last seed",
+        pb.JobSpec(
+            image_generation=pb.ImageGeneration(
+                picture=pb.Picture(model="painter", prompt="x", seed=2**63 - 1), count=2
+            )
+        ),
+        Reason.INVALID_REQUEST,
+        "picture.seed",
+    ),
     ("unknown model", _picture(model="nobody"), Reason.MODEL_NOT_FOUND, "picture.model"),
     ("other model", _picture(model="talker"), Reason.INVALID_REQUEST, "picture.model"),
     ("colour", removal(color="hotdog"), Reason.INVALID_REQUEST, "cutout.color"),

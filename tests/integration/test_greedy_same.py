@@ -34,6 +34,7 @@ DEEP = os.environ.get("COHABIT_DEEP") == "1"
 PROMPTS = 200 if DEEP else 16
 TOKENS = 24
 SIDE_BY_SIDE = 8
+_MOST_ROUNDS = 5
 SUBJECTS = (
     "the sea in winter", "how bread is baked", "a lighthouse", "the moon", "a journey by train",
     "old bridges", "why leaves fall", "a letter to a friend", "the city of Lisbon", "a lost key",
@@ -92,7 +93,11 @@ async def parked(path: Path) -> list[Greedy]:
             park(job)
 
         made._loop._cache.park = counted  # type: ignore[method-assign]
-        answers = await together(made)
+        answers: list[Greedy] = []
+        for _ in range(_MOST_ROUNDS):
+            answers = await together(made)
+            if count:  # how full the cache gets depends on when each of them came
+                break
     assert count > 0, "the cache was never full: this shows nothing"
     return answers
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.diffusion.core.cache_key import HARMLESS, cache_key
 from services.diffusion.core.sizes import Settled
-from services.diffusion.identity import FileIdentities
+from services.diffusion.fingerprints import Fingerprints
 from services.diffusion.result_cache import ResultCache
-from services.diffusion.values import AskedPreviews, File, Lora, Output, Settings
+from services.diffusion.values import File, Lora, Output, Previews, Settings
 
 OUTPUT = Output("webp", 85, lossless=False, webp_method=4, parameters=True)
 LORA = Lora("ink", "/loras/ink.safetensors", 1.0, "its bytes")
@@ -37,7 +37,7 @@ SETTINGS = Settings(
     clip_skip=0,
     eta=None,
     output=OUTPUT,
-    previews=AskedPreviews(),
+    previews=Previews(),
     cached=True,
 )
 CHANGES: dict[str, list[Any]] = {
@@ -55,10 +55,10 @@ CHANGES: dict[str, list[Any]] = {
         (LORA, LORA),
         (replace(LORA, scale=0.999),),
         (replace(LORA, file="/loras/other.safetensors"),),
-        (replace(LORA, identity="other bytes"),),
+        (replace(LORA, fingerprint="other bytes"),),
     ],
     "tiled": [True],
-    "strength": [0.7500001],
+    "strength": [0.7500001, None],
     "clip_skip": [1],
     "eta": [0.0],
     "output": [
@@ -90,9 +90,8 @@ def test_no_setting_is_forgotten() -> None:
 
 
 def test_what_changes_no_byte_changes_no_key() -> None:
-    other = replace(
-        SETTINGS, seed=9, seeded=False, batch=3, previews=AskedPreviews(1, 64), cached=False
-    )
+    previews = Previews(1, 64, decoded=True)
+    other = replace(SETTINGS, seed=9, seeded=False, batch=3, previews=previews, cached=False)
     assert key(other) == key()
 
 
@@ -112,6 +111,7 @@ def test_seeds_pictures_and_what_is_loaded_count(other: dict[str, Any]) -> None:
     assert key(**other) != key()
 
 
+@example([(0, 400_000), (1, 400_000), (2, 400_000)], 5, 1)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 400_000)),
@@ -166,26 +166,47 @@ def replaced(path: Path) -> None:
     other.replace(path)
 
 
-@pytest.mark.parametrize("change", [rewritten, grown, replaced])
-def test_a_changed_file_has_another_identity(
+def written_into(path: Path) -> None:
+    """The same file, with the old time."""
+    stat = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"v")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [rewritten, grown, replaced, written_into])
+def test_a_changed_file_has_another_fingerprint(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    path, identities = tmp_path / "weights", FileIdentities()
+    path, fingerprints = tmp_path / "weights", Fingerprints()
     path.write_bytes(b"x" * 1000)
-    before = identities.of(path)
-    assert identities.of(path) == before == FileIdentities().of(path)
+    before = fingerprints.of(path)
+    assert fingerprints.of(path) == before == Fingerprints().of(path)
     change(path)
-    assert identities.of(path) != before
+    assert fingerprints.of(path) != before
+
+
+def test_the_middle_of_a_large_file_counts_by_its_time(tmp_path: Path) -> None:
+    path, fingerprints = tmp_path / "weights", Fingerprints()
+    with path.open("wb") as file:
+        file.truncate(65 << 20)
+    before = fingerprints.of(path)
+    stat = path.stat()
+    with path.open("r+b") as file:
+        file.seek(32 << 20)
+        file.write(b"!")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert fingerprints.of(path) != before
 
 
 def test_both_ends_of_a_large_file_count(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     seen = set()
-    for at in (0, (65 << 20) - 1):
+    for at in (0, 32 << 20, (65 << 20) - 1):
         with path.open("wb") as file:
             file.truncate(65 << 20)
             file.seek(at)
             file.write(b"!")
         os.utime(path, ns=(1, 1))
-        seen.add(FileIdentities().of(path))
-    assert len(seen) == 2
+        seen.add(Fingerprints().of(path))
+    assert len(seen) == 3

@@ -88,6 +88,15 @@ def test_weights_that_come_for_a_phase_are_in_its_peak(models: Path) -> None:
     assert on_cpu.resident_mib < there.resident_mib
 
 
+def test_another_device_is_another_description(models: Path) -> None:
+    on_card = model(models, CARD)
+    assert on_card.stamp() == model(models, CARD).stamp() != model(models).stamp()
+    assert on_card.describe().resident_mib != model(models).describe().resident_mib
+    assert spec_of(model(models).describe().engine).on_card_mib is None
+    described = model(models, CARD, resident_mib=900).describe()
+    assert spec_of(described.engine).on_card_mib == described.resident_mib == 900
+
+
 def test_a_missing_file_comes_later(models: Path) -> None:
     source = model(models)
     path = file_of(source, "taesd")
@@ -141,7 +150,7 @@ def test_another_family(models: Path) -> None:
     assert "is of family ovis-image, not z-image" in described.problem
 
 
-@pytest.mark.parametrize("kept", [0, 4, 100, 3000])
+@pytest.mark.parametrize("kept", [0, 4, 100, 3000, -1])
 def test_a_file_that_was_cut_short(models: Path, kept: int) -> None:
     source = model(models)
     path = file_of(source, "diffusion_model")
@@ -159,6 +168,7 @@ def test_a_header_that_is_no_header(tmp_path: Path) -> None:
             struct.pack("<Q", 11) + b'{"a": {}}  ',
             b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0),
             b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + struct.pack("<Q", 1 << 40),
+            b"GGUF" + struct.pack("<IQQQIIIQ", 3, 1, 1, 0, 9, 9, 4, 1 << 60),
             b"GGUF" + struct.pack("<IQQ", 3, 0, 0),
             b"\xff" * 64,
         )

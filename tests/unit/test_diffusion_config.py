@@ -64,6 +64,20 @@ def test_files_that_do_not_go_together(family: str, files: dict[str, str], words
         DiffusionConfig.model_validate({"models": {"m": {"family": family, "files": files}}})
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"sizes": {"max_px": 1_000_000}},
+        {"sizes": {"max_side_px": 512}},
+        {"sizes": {"min_side_px": 4096, "max_side_px": 2048}},
+        {"defaults": {"width_px": 8192}},
+    ],
+)
+def test_a_model_makes_at_least_its_default_size(model: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="sizes refuse the default size"):
+        spec("sdxl", **model)
+
+
 def test_videos_are_declared_and_refused() -> None:
     files = {"diffusion_model": "d", "t5xxl": "t", "vae": "v"}
     DiffusionConfig.model_validate({"models": {"m": {"family": "wan", "files": files}}})
@@ -71,9 +85,9 @@ def test_videos_are_declared_and_refused() -> None:
 
 
 def test_what_is_said_goes_before_the_family() -> None:
-    made = spec("z-image", defaults={"steps": 9}, sizes={"max_px": 1_000_000})
+    made = spec("z-image", defaults={"steps": 9}, sizes={"max_px": 2_000_000})
     assert (made.defaults.steps, made.defaults.guidance, made.defaults.sampler) == (9, 1.0, "euler")
-    assert (made.sizes.max_px, made.sizes.multiple_px) == (1_000_000, 16)
+    assert (made.sizes.max_px, made.sizes.multiple_px) == (2_000_000, 16)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +112,6 @@ def test_the_decoder_decides_the_peak() -> None:
         spec("sdxl", on_card=False, placement={"vae_on_cpu": True}).peak.decode.per_mpx_mib == 6656
     )
     assert spec("flux").peak.decode.per_mpx_mib == 1950  # taesd
+    assert spec("flux").peak.preview.per_mpx_mib == 1950
+    assert spec("flux", placement={"vae_on_cpu": True}).peak.preview.per_mpx_mib == 0
     assert spec("sdxl", placement={"flash_attention": False}).peak.denoise.per_mpx2_mib == 800

@@ -80,4 +80,4 @@ async def test_what_the_work_ended_with_is_raised_to_the_reader_at_once() -> Non
     outbox.put(picture(0))
     outbox.end(Fault(Reason.MODEL_FAILED, "It broke."))
     with pytest.raises(Fault, match="It broke"):
-        await read(outbox)
+        await anext(outbox.read())

@@ -85,8 +85,12 @@ def test_what_can_never_fit_is_told_how_much_could() -> None:
     most = int(caught.value.metadata["max_px"])
     assert 0 < most < MPX
     assert tiled_mib(SDXL, Size(most), 256) <= 595
+    with pytest.raises(Fault, match="use a smaller model"):
+        plan(SPEC, Wish(1024, 1024), 60)
     with pytest.raises(Fault, match="at most 2 for this model"):
         plan(SPEC, Wish(batch=3), 0)
+    with pytest.raises(Fault, match="`input_images` are at most 10"):
+        plan(SPEC, Wish(input_images=11), 0)
     with pytest.raises(Fault) as whole:
         plan(SPEC, Wish(1024, 1024, tiling="off"), 6687)
     assert int(whole.value.metadata["max_px"]) < MPX

@@ -17,7 +17,7 @@ SPEC = EngineSpec(
     files={"diffusion_model": "/a", "llm": "/b", "taesd": "/c"},
     defaults=Defaults(steps=9, guidance=5.0, distilled_guidance=3.0, sampler="heun"),
     zero_guidance=1.0,
-    peak=PeakProfile(10.0, Growth(10.0, 100.0), Growth(10.0, 1000.0)),
+    peak=PeakProfile(10.0, Growth(10.0, 100.0), Growth(10.0, 1000.0), Growth(0.0, 1000.0)),
 )
 MPX = Settled(1024, 1024, rounded=False)
 LEASED = Asked(transient_lease_id="lease", transient_mib=5000)
@@ -77,6 +77,11 @@ def test_tiles_are_taken_where_the_lease_covers_no_more(
         assert settings_of(asked).tiled == tiled
 
 
+def test_memory_without_a_lease_counts_for_nothing() -> None:
+    with pytest.raises(Fault, match="covers 0 MiB"):
+        settings_of(replace(LEASED, transient_lease_id=""))
+
+
 def test_more_pictures_to_look_at_need_a_larger_lease() -> None:
     asked = replace(LEASED, transient_mib=1100)
     assert not settings_of(asked).tiled
@@ -84,6 +89,30 @@ def test_more_pictures_to_look_at_need_a_larger_lease() -> None:
     with pytest.raises(Fault) as caught:
         settings_of(replace(more, tiling="off"))
     assert caught.value.reason is Reason.LEASE_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("spec", "leased_mib", "decoded"),
+    [
+        (SPEC, 5000, True),
+        (SPEC, 1142, True),
+        (SPEC, 1141, False),
+        (SPEC, 500, False),  # tiled
+        (replace(SPEC, files={"diffusion_model": "/a", "llm": "/b", "vae": "/c"}), 5000, False),
+    ],
+)
+def test_previews_are_decoded_where_the_lease_covers_it_beside_the_steps(
+    spec: EngineSpec, leased_mib: int, decoded: bool
+) -> None:
+    asked = replace(LEASED, transient_mib=leased_mib)
+    assert settings_of(asked, spec).previews.decoded == decoded
+
+
+def test_strength_is_of_a_picture_to_start_from() -> None:
+    assert settings_of().strength is None
+    started = replace(LEASED, init_image=b"x")
+    assert settings_of(started).strength == 0.75
+    assert settings_of(replace(started, strength=0.0)).strength == 0.0
 
 
 def test_a_default_tiling_of_the_model_is_taken() -> None:

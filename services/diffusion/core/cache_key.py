@@ -19,8 +19,8 @@ def cache_key(
     """32 bytes.
 
     `settings` by field, as JSON's types; `seed` of this picture; `inputs` are hashes of the
-    pictures that came with the request, by their place; `engine` says what is loaded: the files'
-    identities and the library's.
+    pictures that came with the request, by their place; `engine` says what is loaded: fingerprints
+    of the files, and the library's build.
     """
     counted = {name: value for name, value in settings.items() if name not in HARMLESS}
     whole = [counted, seed, list(inputs), list(engine)]

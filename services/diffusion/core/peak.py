@@ -43,6 +43,8 @@ class PeakProfile:
     """Denoise steps; pictures to look at count as further pixels."""
     decode: Growth = field(default_factory=Growth)
     """Latents to pixels; encoding an input takes no more."""
+    preview: Growth = field(default_factory=Growth)
+    """The small decoder, while the buffers of the denoise steps are held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ def tiled_mib(profile: PeakProfile, size: Size, tile_px: int) -> int:
     return _peak_mib(profile, size, min(size.px, tile_px * tile_px))
 
 
+def previewed_mib(profile: PeakProfile, size: Size) -> int:
+    """What the denoise steps take when the small decoder shows what is there so far."""
+    denoise_mib = profile.denoise.at(_seen_px(size)) + profile.preview.at(size.px)
+    return -int(-(denoise_mib + _pictures_mib(size)) // 1)
+
+
 def most_px(profile: PeakProfile, lendable_mib: int, input_images: int, tile_px: int | None) -> int:
     """The largest picture whose peak is lendable, tiled where `tile_px` is given; 0: none is."""
     low, high = 0, 1 << 31
@@ -81,15 +89,24 @@ def with_weights(
 ) -> PeakProfile:
     """With weights that are brought to the device for their phase alone."""
     denoise, decode = profile.denoise, profile.decode
-    return PeakProfile(
-        profile.condition_mib + condition_mib,
-        replace(denoise, base_mib=denoise.base_mib + denoise_mib),
-        replace(decode, base_mib=decode.base_mib + decode_mib),
+    return replace(
+        profile,
+        condition_mib=profile.condition_mib + condition_mib,
+        denoise=replace(denoise, base_mib=denoise.base_mib + denoise_mib),
+        decode=replace(decode, base_mib=decode.base_mib + decode_mib),
     )
 
 
 def _peak_mib(profile: PeakProfile, size: Size, decoded_px: int) -> int:
-    seen_px = size.px * (1 + size.input_images)
-    phases = profile.condition_mib, profile.denoise.at(seen_px), profile.decode.at(decoded_px)
-    pictures = seen_px * _PICTURE_BYTES_PER_PX / (1 << 20)
-    return max(1, -int(-(max(phases) + pictures) // 1))
+    denoise_mib = profile.denoise.at(_seen_px(size))
+    phases = profile.condition_mib, denoise_mib, profile.decode.at(decoded_px)
+    return max(1, -int(-(max(phases) + _pictures_mib(size)) // 1))
+
+
+def _seen_px(size: Size) -> int:
+    """Pictures that come with a request count as further pixels."""
+    return size.px * (1 + size.input_images)
+
+
+def _pictures_mib(size: Size) -> float:
+    return _seen_px(size) * _PICTURE_BYTES_PER_PX / (1 << 20)

@@ -14,12 +14,11 @@ Compiled without the GIL and without numba's own threads, whose default layer en
 two threads use it at once. All kernels stand in this one file: numba's cache looks at no other.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numba.core.compiler import Compiler
+
+from services.matte.solving.compiling import kernel, loop
 
 f4 = np.float32
 u4 = np.uintp
@@ -32,41 +31,14 @@ STRIP_COLUMNS = 512
 LANES = 36
 """Lanes of a row in the ring: twelve of colours, twenty-two of coefficients, two of alpha."""
 
-_FAST = {"contract", "reassoc", "arcp", "nsz", "nnan", "ninf"}
 
-
-class _Distinct(Compiler):  # type: ignore[misc]
-    """Tells LLVM that no argument overlaps another; to check that takes more than it gains."""
-
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        return super().define_pipelines()
-
-
-def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`njit` that keeps its code on disk where it finds a folder to write to."""
-
-    def decorated(kernel: Callable[..., Any]) -> Any:
-        settings = {"nogil": True, "fastmath": _FAST, "error_model": "numpy", **options}
-        try:
-            return njit(cache=True, **settings)(kernel)
-        except RuntimeError:
-            return njit(**settings)(kernel)
-
-    return decorated
-
-
-_kernel = _compiled()
-_loop = _compiled(pipeline_class=_Distinct)
-
-
-@_kernel
+@kernel
 def _within(value: Any) -> Any:
     """The nearest number that a colour or an alpha can be."""
     return max(f4(0), min(f4(1), value))
 
 
-@_loop
+@loop
 def _relax(
     f: Any, b: Any, fl: Any, fr: Any, fu: Any, fd: Any, bl: Any, br: Any, bu: Any, bd: Any,
     stay: Any, left: Any, right: Any, up: Any, down: Any, a: Any, va: Any, vb: Any, image: Any,
@@ -81,7 +53,7 @@ def _relax(
         b[i] = _within(mb + vb[i] * r)
 
 
-@_kernel
+@kernel
 def _half_sweep(
     own: Any, beside: Any, above: Any, below: Any, k: Any, odd: int, count: int
 ) -> None:
@@ -98,7 +70,7 @@ def _half_sweep(
         )  # fmt: skip
 
 
-@_loop
+@loop
 def _keep_known(ff: Any, bb: Any, f: Any, b: Any, a: Any, image: Any, count: int) -> None:
     """One channel of one lane, to where neighbours do not see what is the picture's own."""
     for i in range(count):
@@ -106,7 +78,7 @@ def _keep_known(ff: Any, bb: Any, f: Any, b: Any, a: Any, image: Any, count: int
         bb[i] = image[i] if a[i] == f4(0) else b[i]
 
 
-@_kernel
+@kernel
 def _keep_known_row(out: Any, lanes: Any, k: Any) -> None:
     for p in range(2):
         for f in range(3):
@@ -116,7 +88,7 @@ def _keep_known_row(out: Any, lanes: Any, k: Any) -> None:
             )  # fmt: skip
 
 
-@_loop
+@loop
 def _weigh(
     stay: Any, left: Any, right: Any, up: Any, down: Any, own: Any, va: Any, vb: Any,
     a: Any, al: Any, ar: Any, au: Any, ad: Any, count: int, relaxation: float, epsilon: float,
@@ -134,7 +106,7 @@ def _weigh(
         own[i], va[i], vb[i] = a[i], a[i] * g, rest * g
 
 
-@_kernel
+@kernel
 def _weigh_lane(
     k: Any, own: Any, beside: Any, above: Any, below: Any, odd: int, count: int,
     relaxation: float, epsilon: float,
@@ -147,7 +119,7 @@ def _weigh_lane(
     )  # fmt: skip
 
 
-@_kernel
+@kernel
 def _to_itself(k: Any, which: int, first: int, last: int) -> None:
     """Where the picture ends, the neighbour is the pixel itself."""
     for i in range(LEAD + first, LEAD + last):
@@ -155,7 +127,7 @@ def _to_itself(k: Any, which: int, first: int, last: int) -> None:
         k[which, i] = f4(0)
 
 
-@_loop
+@loop
 def _split(even: Any, odd: Any, row: Any, step: int, columns: int, unit: float) -> None:
     """A row's every `step`-th value, times `unit` and within 0 and 1, into two lanes."""
     if step == 1:  # the vectoriser has to see the stride
@@ -170,7 +142,7 @@ def _split(even: Any, odd: Any, row: Any, step: int, columns: int, unit: float) 
         even[columns // 2] = _within(f4(row[(columns - 1) * step]) * unit)
 
 
-@_loop
+@loop
 def _split_colours(
     e0: Any, e1: Any, e2: Any, o0: Any, o1: Any, o2: Any, row: Any, step: int, columns: int,
     unit: float,
@@ -202,7 +174,7 @@ def _split_colours(
         e2[columns // 2] = _within(f4(row[j + u4(2)]) * unit)
 
 
-@_loop
+@loop
 def _double(even: Any, odd: Any, upper: Any, lower: Any, evens: int) -> None:
     """A row between two of the coarser level, or on one given twice: pixels and what is between."""
     ends = min(evens, upper.shape[0] - 1)
@@ -214,7 +186,7 @@ def _double(even: Any, odd: Any, upper: Any, lower: Any, evens: int) -> None:
         odd[i] = even[i]
 
 
-@_loop
+@loop
 def _join(row: Any, even: Any, odd: Any, columns: int) -> None:
     """Two lanes into a row."""
     for i in range(columns // 2):
@@ -224,13 +196,13 @@ def _join(row: Any, even: Any, odd: Any, columns: int) -> None:
         row[columns - 1] = even[columns // 2]
 
 
-@_loop
+@loop
 def _to_bytes(out: Any, lane: Any, count: int) -> None:
     for i in range(count):
         out[i] = np.uint8(np.int32(lane[i] * f4(255) + f4(0.5)))
 
 
-@_loop
+@loop
 def _join_colours(
     row: Any, e0: Any, e1: Any, e2: Any, o0: Any, o1: Any, o2: Any, columns: int
 ) -> None:
@@ -250,7 +222,7 @@ def _join_colours(
         row[3 * columns - 1] = e2[last]
 
 
-@_kernel
+@kernel
 def _write_bytes(out: Any, lanes: Any, spare: Any, f: int, first: int, columns: int) -> None:
     """Three channels from `f` on, of the row's `columns` pixels from lane place `first` on."""
     count = (columns + 1) // 2
@@ -260,7 +232,7 @@ def _write_bytes(out: Any, lanes: Any, spare: Any, f: int, first: int, columns: 
     _join_colours(out, spare[0], spare[1], spare[2], spare[3], spare[4], spare[5], columns)
 
 
-@_kernel
+@kernel
 def _take_alpha(alpha: Any, row: Any, step: int, columns: int, unit: float) -> None:
     """A row of alpha, and beyond its ends the last value once more."""
     _split(alpha[0, LEAD:], alpha[1, LEAD:], row, step, columns, unit)
@@ -272,7 +244,7 @@ def _take_alpha(alpha: Any, row: Any, step: int, columns: int, unit: float) -> N
         alpha[0, LEAD + evens] = alpha[1, LEAD + evens - 1]
 
 
-@_kernel
+@kernel
 def _take_colours(k: Any, row: Any, step: int, columns: int, unit: float) -> None:
     _split_colours(
         k[0, 8, LEAD:], k[0, 9, LEAD:], k[0, 10, LEAD:],
@@ -280,7 +252,7 @@ def _take_colours(k: Any, row: Any, step: int, columns: int, unit: float) -> Non
     )  # fmt: skip
 
 
-@_kernel
+@kernel
 def _double_row(lanes: Any, coarse: Any, t: int, x: int, evens: int) -> None:
     """What row t begins with: the colours of the coarser level, and halfway between them."""
     upper, lower = t // 2, min((t + 1) // 2, coarse.shape[0] - 1)
@@ -289,7 +261,7 @@ def _double_row(lanes: Any, coarse: Any, t: int, x: int, evens: int) -> None:
         _double(even, odd, coarse[upper, c, x:], coarse[lower, c, x:], evens)
 
 
-@_kernel
+@kernel
 def _weigh_row(
     k: Any, own: Any, above: Any, below: Any, columns: int,
     first_row: bool, last_row: bool, first_column: bool, last_column: bool,
@@ -311,7 +283,7 @@ def _weigh_row(
         _to_itself(k[1 - columns % 2], 2, (columns - 1) // 2, (columns - 1) // 2 + 1)
 
 
-@_kernel
+@kernel
 def _write_row(
     planes: Any, foreground: Any, background: Any, lanes: Any, spare: Any, r: int,
     x0: int, first: int, columns: int,
@@ -325,7 +297,7 @@ def _write_row(
         _write_bytes(background[r, 3 * x0 :], lanes, spare, 3, first, columns)
 
 
-@_kernel
+@kernel
 def _strip(
     colours: Any, k: Any, alphas: Any, final: Any, spare: Any,
     image_u8: Any, image_f32: Any, alpha_u8: Any, alpha_f32: Any, coarse: Any,
@@ -377,7 +349,7 @@ def _strip(
             )  # fmt: skip
 
 
-@_kernel
+@kernel
 def solve_band(
     image_u8: Any, image_f32: Any, alpha_u8: Any, alpha_f32: Any, coarse: Any,
     planes: Any, foreground: Any, background: Any, step: int, height: int, width: int,

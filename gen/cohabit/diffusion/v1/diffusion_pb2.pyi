@@ -307,7 +307,9 @@ class GenerateRequest(_message.Message):
         every_steps: _builtins.int
         """Every so many steps; 0: no previews."""
         max_px: _builtins.int
-        """Longest side; 0: 256."""
+        """Longest side, at most 1,024; 0: 256. Smaller where the memory lent does not
+        cover a decoder beside the denoise steps.
+        """
         def __init__(
             self,
             *,
@@ -392,7 +394,9 @@ class GenerateRequest(_message.Message):
     INVALID_ARGUMENT without `init_image`.
     """
     clip_skip: _builtins.int
-    """Layers of the text encoder left out at its end; 0: the model's default."""
+    """Layers of the text encoder left out at its end, at most 12; 0: the model's
+    default.
+    """
     eta: _builtins.float
     """Noise that ancestral samplers add, 0 to 1. Unset: the sampler's default."""
     transient_lease_id: _builtins.str
@@ -987,7 +991,7 @@ class PlanGenerationRequest(_message.Message):
     batch: _builtins.int
     vae_tiling: Global___VaeTiling.ValueType
     input_images: _builtins.int
-    """How many pictures it is given to start from and to look at."""
+    """How many pictures it is given to start from and to look at; at most 10."""
     def __init__(
         self,
         *,

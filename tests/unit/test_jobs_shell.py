@@ -14,7 +14,7 @@ from services.jobs.board import Board, Pace
 from services.jobs.core.book import Book
 from services.jobs.core.values import Job, JobState, Outcome, Put, Remove
 from services.jobs.disk import Disk
-from services.jobs.files import Files
+from services.jobs.files import Files, Written
 from services.jobs.shell import Shell
 from services.jobs.store import Store
 from tests.jobs_world import LIMITS, PATIENCE, World, draft, outcome
@@ -260,3 +260,17 @@ async def test_watches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.reason is Reason.SATURATED
     await first.aclose()
     await anext(board.watch("o", "a", 0))
+
+
+async def test_pictures_that_cannot_all_be_kept_leave_nothing(tmp_path: Path) -> None:
+    class Full(Files):
+        def write(self, job_id: str, name: str, data: bytes) -> Written:
+            if name == "b":
+                raise Fault(Reason.STORAGE_FULL, "Full.")
+            return super().write(job_id, name, data)
+
+    disk = Disk(Store(tmp_path), Full(tmp_path / "files"))
+    with pytest.raises(Fault):
+        await disk.keep("j", {"a": b"1", "b": b"2"})
+    assert not (tmp_path / "files" / "j").exists()
+    await disk.close()

@@ -92,7 +92,8 @@ def test_names_are_what_the_library_calls_them(
 ) -> None:
     called = (ctypes.c_char_p * len(names)).in_dll(sd._lib, table)
     for name in names:
-        number = getattr(picture(**{setting: name}).sample_params, field)
+        chosen: dict[str, Any] = {setting: name}
+        number = getattr(picture(**chosen).sample_params, field)
         word = (called[number] or b"").decode().replace("++", "pp")
         assert word.replace("_", "") == name.replace("_", "")
 

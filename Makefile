@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-scheduler soak clean help
+.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-matte bench-scheduler soak clean help
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,6 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing; the native engine is compiled on the first time, which takes minutes."
 	@$(PIP) -e ".[llm,matte]"
+	@$(BIN)/python -P -c "from services.matte.solving import warm_up; warm_up()"  # compiles the solver
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
@@ -47,7 +48,8 @@ test: $(DEV_STAMP) $(MODELS)  ## run the tests
 test-deep: $(DEV_STAMP) $(MODELS)  ## search for long: new histories, chaos, hostile requests (tens of minutes)
 	@COHABIT_DEEP=1 $(BIN)/python -m pytest --timeout 3600 tests/deep \
 		tests/unit/test_broker_machine.py tests/sim/test_swaps.py tests/integration/test_chaos.py \
-		tests/integration/test_fuzz.py tests/integration/test_fuzz_openapi.py
+		tests/integration/test_fuzz.py tests/integration/test_fuzz_openapi.py \
+		tests/integration/test_jobs_kills.py
 
 check: lint type gen-check  ## everything CI looks at besides the tests
 
@@ -77,6 +79,10 @@ $(BENCH_STAMP): $(DEV_STAMP)
 
 bench: $(BENCH_STAMP) $(MODEL)  ## measure the house: its cost, many streams against llama-server, long prompts
 	@status=0; for part in bench bench.streams bench.prompts; do \
+		$(BIN)/python -P -m $$part || status=1; done; exit $$status
+
+bench-matte: $(BENCH_STAMP) $(MATTE)  ## foreground estimation beside PyMatting's, with a picture; removal beside rembg's
+	@status=0; for part in bench.matte bench.removal; do \
 		$(BIN)/python -P -m $$part || status=1; done; exit $$status
 
 bench-scheduler: $(DEV_STAMP)  ## measure what an admission costs, and how it grows with the queue

@@ -61,9 +61,10 @@ async def running(
     models: Mapping[str, Mapping[str, Any]],
     permits: int = 4,
     edge: Mapping[str, Any] = MappingProxyType({}),
+    others: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[House]:
-    """A house with these language models until the end of the block, and these settings of its
-    edge; all else as shipped.
+    """A house with these language models until the end of the block, these settings of its edge
+    and these `others` sections; all else as shipped.
 
     Raises RuntimeError, with the end of its log, when it does not come up.
     """
@@ -76,6 +77,7 @@ async def running(
         "scheduler": {"permits": permits},
         "llm": {"models": {key: dict(model) for key, model in models.items()}},
         "edge": {"listen": f"127.0.0.1:{port}", **edge},
+        **others,
     }
     path, log = folder / "cohabit.yaml", folder / "house.log"
     path.write_text(yaml.safe_dump(config))

@@ -44,21 +44,26 @@ class Dialled:
     broker: "BrokerServiceAsyncStub"
     address_of: Callable[[str], str]
     """The gRPC target of a service, by name."""
+    services: tuple[str, ...] = ()
+    """Those of gRPC that the configuration has."""
 
 
 def with_house(config_path: Path | None, work: Callable[[Dialled], Awaitable[T]]) -> T:
     """Run `work` on the house of the configuration. Raises Refused; KeyboardInterrupt on Ctrl-C."""
     try:
-        house = config.load(config_path).house()
+        document = config.load(config_path)
+        house = document.house()
     except config.ConfigError as error:
         config.fail(error)
     try:
-        return asyncio.run(_dialled(house, work))
+        return asyncio.run(_dialled(house, document.grpc_services(), work))
     except asyncio.CancelledError:  # by SIGTERM; the terminal is as it was before
         raise SystemExit(128 + signal.SIGTERM) from None
 
 
-async def _dialled(house: config.House, work: Callable[[Dialled], Awaitable[T]]) -> T:
+async def _dialled(
+    house: config.House, services: tuple[str, ...], work: Callable[[Dialled], Awaitable[T]]
+) -> T:
     if task := asyncio.current_task():
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with (
@@ -70,6 +75,7 @@ async def _dialled(house: config.House, work: Callable[[Dialled], Awaitable[T]])
                 scheduler_pb2_grpc.SchedulerServiceStub(to_scheduler),
                 broker_pb2_grpc.BrokerServiceStub(to_broker),
                 house.address_of,
+                services,
             )
         )
 

@@ -7,6 +7,8 @@ import typer
 
 from cli import chat, leases, load, models, plan, pull, status, swap, unload, up
 from cli.console import Refused, fail
+from cli.jobs import command as jobs
+from cli.pictures import cutout, paint
 from cli.simulation import command as simulation
 
 app = typer.Typer(
@@ -26,6 +28,9 @@ app.command("plan")(plan.command)
 app.command("leases")(leases.command)
 app.command("pull")(pull.command)
 app.command("chat")(chat.command)
+app.command("paint")(paint.command)
+app.command("cutout")(cutout.command)
+app.command("jobs")(jobs.command)
 app.command("simulate")(simulation.simulate)
 app.add_typer(simulation.trace_app, name="trace")
 

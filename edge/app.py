@@ -126,11 +126,9 @@ async def open_app(
         }
         if SERVICE in model_services:
             raw[RUNS_PATH] = runs
-        house = House(catalog, broker, tuple(model_services), _VERSION)
         hosts = services_of(model_services)
         stack.push_async_callback(hosts.close)
         calls = AdminCalls(catalog, model_services, hosts, config.max_request_s)
-        admin = AdminRoutes(house, calls, entrance.bodies)
         single = partial(SingleEndpoint, answering.admission, entrance, roster)
         raw |= {path: single(parse) for path, parse in _single_answers(config).items()}
         services = Channels(len(model_services), llm_pb2_grpc.LanguageModelServiceStub)
@@ -150,6 +148,8 @@ async def open_app(
             open_jobs(config, jobs_address, entrance, catalog, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
+        house = House(catalog, broker, tuple(model_services), _VERSION, jobs.ready)
+        admin = AdminRoutes(house, calls, entrance.bodies)
         app = routes(raw, catalog, responses, house, admin, pictures, jobs)
         yield Access(app, write_log=config.access_log)
 

@@ -78,6 +78,16 @@ class Catalog:
             raise fault_of(error, "scheduler") from None
         return answer.models
 
+    async def heard(self, service: str) -> bool:
+        """Whether what `listed` does not tell of a service's models is not there. Raises Fault."""
+        try:
+            answer = await self.scheduler.GetStatus(
+                pb.GetStatusRequest(), timeout=_ASK_S, metadata=call_metadata()
+            )
+        except grpc.aio.AioRpcError as error:
+            raise fault_of(error, "scheduler") from None
+        return answer.status.reconciled and service not in answer.status.unreachable_workers
+
     async def model(self, name: str) -> ModelObject:
         """One model. Raises Fault(MODEL_NOT_FOUND)."""
         return _as_object(name, await self.behind(name))

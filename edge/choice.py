@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
+from edge.catalog import Catalog
 from edge.errors import bad_field
-from edge.roster import Listing
 
 _MOST_NAMED = 10
 
@@ -19,33 +19,38 @@ class Choice:
     service: str
     """That hosts them: others may only pretend to have models of the kind."""
     default: str | None
-    listing: Listing
+    catalog: Catalog
 
     async def of(self, named: str | None, param: str = "model") -> str:
         """The model of a request that names `named`, in the field `param`. Raises Fault."""
-        return named or self.default or self._only(await self.listing(), param)
+        return named or self.default or await self._only(param)
 
     def check(self, behind: Sequence[models_pb2.Model], param: str = "model") -> None:
         """Raises Fault when a request would wake a model that cannot answer it."""
         for model in behind:
             if not self._fits(model):
-                what = f"of kind {_word(model.kind)}, hosted by the service {model.service}"
-                wanted = f"models of kind {_word(self.kind)} of the service {self.service}"
+                what = f"of kind {kind_word(model.kind)}, hosted by the service {model.service}"
+                wanted = f"models of kind {kind_word(self.kind)} of the service {self.service}"
                 message = f"The model `{model.key}` is {what}; this route is for {wanted}."
                 raise bad_field(param, message, Reason.MODALITY_UNSUPPORTED)
 
-    def _only(self, models: Sequence[models_pb2.Model], param: str) -> str:
-        return only_of([model for model in models if self._fits(model)], _word(self.kind), param)
+    async def _only(self, param: str) -> str:
+        fitting = [model for model in await self.catalog.listed() if self._fits(model)]
+        if not fitting and not await self.catalog.heard(self.service):
+            message = f"The {self.service} service has not told its models yet; try again shortly."
+            raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
+        return _only_of(fitting, kind_word(self.kind), param)
 
     def _fits(self, model: models_pb2.Model) -> bool:
         return (model.kind, model.service) == (self.kind, self.service)
 
 
-def _word(kind: "models_pb2.ModelKind.ValueType") -> str:
+def kind_word(kind: "models_pb2.ModelKind.ValueType") -> str:
+    """A kind of models, in a word."""
     return models_pb2.ModelKind.Name(kind).removeprefix("MODEL_KIND_").lower()
 
 
-def only_of(fitting: Sequence[models_pb2.Model], kind: str, param: str) -> str:
+def _only_of(fitting: Sequence[models_pb2.Model], kind: str, param: str) -> str:
     """The name of the only model, or of the family that all are twins of.
 
     Raises Fault when there is none, or something to choose.

@@ -136,6 +136,11 @@ def header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any
     return _parameter("header", name, description, schema)
 
 
+def query(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A field of a query that may be sent."""
+    return _parameter("query", name, description, schema)
+
+
 def _parameter(place: str, name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
@@ -157,9 +162,9 @@ SPOKEN = {"parameters": [_VERSION]}
 PAGED = {
     "parameters": [
         _VERSION,
-        _parameter("query", "limit", "Most models of a page, in Anthropic's shape.", _LIMIT),
-        *(_parameter("query", name, why, {"type": "string"}) for name, why in _CURSORS.items()),
-        _parameter("query", "lifecycle[]", "Stages of life; here all are active.", _STAGES),
+        query("limit", "Most models of a page, in Anthropic's shape.", _LIMIT),
+        *(query(name, why, {"type": "string"}) for name, why in _CURSORS.items()),
+        query("lifecycle[]", "Stages of life; here all are active.", _STAGES),
     ]
 }
 """Of one that answers in pages, too."""

@@ -5,6 +5,7 @@ tells clients, which retry 409, 429 and 5xx by themselves, not to.
 """
 
 import math
+from collections.abc import Callable
 from contextvars import ContextVar
 
 from starlette.requests import Request
@@ -28,6 +29,20 @@ def model_not_found(name: str) -> Fault:
     """The refusal of a model nobody has."""
     message = f"The model `{name}` does not exist; GET /v1/models lists those that do."
     return Fault(Reason.MODEL_NOT_FOUND, message)
+
+
+def renamed(fault: Fault, name_of: Callable[[str], str]) -> Fault:
+    """The fault with its field as the client calls it; `name_of`: by the engine's name."""
+    param = fault.metadata.get(PARAM, "")
+    name = name_of(param)
+    if name == param:
+        return fault
+    return Fault(
+        fault.reason,
+        fault.message.replace(f"`{param}`", f"`{name}`"),
+        retry_after_s=fault.retry_after_s,
+        metadata={**fault.metadata, PARAM: name},
+    )
 
 
 def stopping() -> Fault:

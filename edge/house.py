@@ -1,9 +1,9 @@
-"""The house as its scheduler and its broker tell it: `/status`, and what the admin routes show.
+"""The house as its services tell it: `/status`, and what the admin routes show.
 
 Reads only. What may be changed is in `admin_calls`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +27,8 @@ _ASK_S = 5.0
 _PROBE_S = 1.0
 
 Reach = Literal["ok", "unreachable"]
+Ready = Callable[[float], Awaitable[None]]
+"""Raises Fault unless a service answers within so many seconds."""
 
 
 @dataclass(slots=True)
@@ -64,12 +66,13 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """Asks; `services` are the model services of the configuration."""
+    """Asks; `services` are the model services of the configuration, `jobs` its job service."""
 
     catalog: Catalog
     broker: "BrokerServiceAsyncStub"
     services: Sequence[str]
     version: str
+    jobs: Ready | None = None
 
     async def status(self) -> views.HouseStatus:
         """Never raises Fault: what does not answer is part of the answer."""
@@ -83,6 +86,7 @@ class House:
             seen.devices = await self.devices(_PROBE_S)
         except Fault as fault:
             seen.miss("broker", fault.message)
+        await self._see_jobs(seen)
         return seen.view(self.version)
 
     async def models(self) -> views.AdminModelList:
@@ -116,6 +120,15 @@ class House:
         except grpc.aio.AioRpcError as error:
             raise fault_of(error, "broker") from None
         return [reading.device_view(memory) for memory in answer.devices]
+
+    async def _see_jobs(self, seen: _Seen) -> None:
+        if self.jobs is None:
+            return
+        seen.services["jobs"] = "ok"
+        try:
+            await self.jobs(_PROBE_S)
+        except Fault as fault:
+            seen.miss("jobs", fault.message)
 
     async def _scheduler(self, within_s: float) -> scheduler_pb2.Status:
         request = scheduler_pb2.GetStatusRequest()

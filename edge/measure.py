@@ -14,6 +14,7 @@ from chassis.errors import Fault, Reason
 from chassis.status import fault_of
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
+from edge.choice import kind_word
 from edge.errors import bad_field
 
 _COUNT_S = 30.0
@@ -77,7 +78,7 @@ def check_answers(behind: Sequence[models_pb2.Model]) -> None:
     """Raises Fault when a chat would wake a model that cannot answer it."""
     for model in behind:
         if model.kind not in _LANGUAGE:
-            kind = models_pb2.ModelKind.Name(model.kind).removeprefix("MODEL_KIND_").lower()
+            kind = kind_word(model.kind)
             raise bad_field(
                 "model", f"The model `{model.key}` is of kind {kind} and writes no text."
             )

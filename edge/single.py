@@ -4,10 +4,9 @@ A raw ASGI endpoint, as `answering.py` is for answers that come in pieces. A dia
 from a body to a `Wanted`: what is asked of which kind of model, and how the answer is written.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 from starlette.requests import Request
@@ -19,20 +18,16 @@ from chassis.errors import Fault, Reason
 from chassis.place import Ask
 from cohabit.models.v1 import models_pb2
 from edge import errors
+from edge.answering import in_passing
+from edge.choice import kind_word
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
 from edge.roster import Roster
-from edge.speech import PARAM
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryCall
 
     from cohabit.llm.v1.llm_pb2_grpc import LanguageModelServiceAsyncStub as Engine
-
-_AT_ONCE_BYTES = 256 * 1024
-"""Larger bodies and answers are parsed and written on a thread: the loop serves everybody else."""
-
-A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,7 @@ class SingleEndpoint:
         request = Request(scope, receive)
         with self.entrance.enter(request) as guest:
             raw = await guest.room.read(request)
-            wanted = await _aside(len(raw), lambda: self.parse(raw))
+            wanted = await in_passing(len(raw), lambda: self.parse(raw))
             body = await while_connected(receive, self._answer(wanted, guest))
         await Response(body, media_type="application/json")(scope, receive, send)
 
@@ -87,38 +82,14 @@ class SingleEndpoint:
         except Fault as fault:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(wanted.model) from None
-            raise renamed(fault, lambda name: wanted.names.get(name, name)) from None
-        return await _aside(answer.ByteSize(), lambda: wanted.body(answer, served))
+            raise errors.renamed(fault, lambda name: wanted.names.get(name, name)) from None
+        return await in_passing(answer.ByteSize(), lambda: wanted.body(answer, served))
 
 
 def check_kind(kind: "models_pb2.ModelKind.ValueType", behind: Sequence[models_pb2.Model]) -> None:
     """Raises Fault when a request would wake a model that cannot answer it."""
     for model in behind:
         if model.kind != kind:
-            raise errors.bad_field(
-                "model",
-                f"The model `{model.key}` is of kind {_word(model.kind)}, and this route is for "
-                f"models of kind {_word(kind)}.",
-            )
-
-
-def _word(kind: "models_pb2.ModelKind.ValueType") -> str:
-    return models_pb2.ModelKind.Name(kind).removeprefix("MODEL_KIND_").lower()
-
-
-def renamed(fault: Fault, name_of: Callable[[str], str]) -> Fault:
-    """The fault with its field as the client calls it; `name_of`: by the engine's name."""
-    param = fault.metadata.get(PARAM, "")
-    name = name_of(param)
-    if name == param:
-        return fault
-    return Fault(
-        fault.reason,
-        fault.message.replace(f"`{param}`", f"`{name}`"),
-        retry_after_s=fault.retry_after_s,
-        metadata={**fault.metadata, PARAM: name},
-    )
-
-
-async def _aside(size_bytes: int, work: Callable[[], A]) -> A:
-    return work() if size_bytes <= _AT_ONCE_BYTES else await asyncio.to_thread(work)
+            what, wanted = kind_word(model.kind), kind_word(kind)
+            message = f"The model `{model.key}` is of kind {what}; this route is for kind {wanted}."
+            raise errors.bad_field("model", message)

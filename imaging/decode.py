@@ -33,13 +33,14 @@ class Probed:
 
 
 def probe(data: bytes, bounds: Bounds, field: str) -> Probed:
-    """Size and type from the header alone; Fault as `decode`'s."""
+    """Size and type from the header alone, of which nothing is copied; Fault as `decode`'s."""
     kind = _kind(data, bounds, field)
     with _faults(field, kind):
         if kind is Kind.PNM:
             header = _pnm_header(data, bounds, field)
             return Probed(header.width_px, header.height_px, kind.value)
-        return Probed(*open_header(data, kind, bounds, field).size_px(), kind.value)
+        opened = open_header(data, kind, bounds, field, head=True)
+        return Probed(*opened.size_px(), kind.value)
 
 
 def decode(data: bytes, bounds: Bounds, field: str) -> Picture:

@@ -29,8 +29,8 @@ class Sifted:
     exif: bytes
 
 
-def sift(data: bytes) -> Sifted:
-    """The same picture without what does not make it."""
+def sift(data: bytes, *, head: bool = False) -> Sifted:
+    """The same picture without what does not make it; `head`: as far as it is read when opened."""
     view = memoryview(data)
     kept, exif, at = [view[:2]], b"", 2
     for _ in range(_MOST_SEGMENTS):
@@ -42,6 +42,9 @@ def sift(data: bytes) -> Sifted:
             raise Unreadable("is JPEG with a segment that has no end")
         if marker == 0xE1 and data[at + 2 : at + 8] == b"Exif\0\0":
             exif = exif or data[at + 8 : end]
+        if marker == _START_OF_SCAN and head:
+            kept.append(view[at - 2 : end])
+            return Sifted(b"".join(kept), exif)
         if marker == _START_OF_SCAN:
             kept.append(view[at - 2 :])
             return Sifted(_few_scans(b"".join(kept)), exif)

@@ -110,10 +110,15 @@ class _Prepared:
     mend: Callable[[Image.Image], Image.Image] = _as_is
 
 
-def open_header(data: bytes, kind: Kind, bounds: Bounds, field: str) -> Opened:
-    """Raises Fault for a size out of bounds; whatever the reader raises for a broken file."""
+def open_header(
+    data: bytes, kind: Kind, bounds: Bounds, field: str, *, head: bool = False
+) -> Opened:
+    """Raises Fault for a size out of bounds; whatever the reader raises for a broken file.
+
+    `head`: it will not be loaded, so that nothing of its pixels is copied.
+    """
     _keep_quiet()
-    prepared = _prepared(data, kind, bounds, field)
+    prepared = _prepared(data, kind, bounds, field, head=head)
     source = _Budgeted(prepared.data, _MOST_READS, 4 * len(prepared.data) + (1 << 20))
     image = _READERS[kind](source)
     check_size(field, *image.size, bounds)
@@ -121,15 +126,15 @@ def open_header(data: bytes, kind: Kind, bounds: Bounds, field: str) -> Opened:
     return Opened(image, exif.orientation(exif_data), prepared.mend, source)
 
 
-def _prepared(data: bytes, kind: Kind, bounds: Bounds, field: str) -> _Prepared:
+def _prepared(data: bytes, kind: Kind, bounds: Bounds, field: str, *, head: bool) -> _Prepared:
     """Checked and cut down as far as that must be done before a reader sees it."""
     if kind is Kind.PNG:
-        chunks = png.sift(data)
+        chunks = png.sift(data, head=head)
         return _Prepared(
             chunks.data, chunks.exif, partial(png.mend_key, bit_depth=chunks.bit_depth)
         )
     if kind is Kind.JPEG:
-        segments = jpeg.sift(data)
+        segments = jpeg.sift(data, head=head)
         return _Prepared(segments.data, segments.exif)
     if kind is Kind.WEBP:
         check_size(field, *webp.size_px(data), bounds)

@@ -14,6 +14,8 @@ from PIL import Image
 from imaging.refusals import Unreadable
 
 _SIGNATURE_BYTES = 8
+_NAMED_BYTES = 8
+"""Length and name of a chunk."""
 _MOST_CHUNKS = 65_536
 _MOST_PROFILE_BYTES = 4 << 20
 _KEPT = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"iCCP"})
@@ -28,15 +30,15 @@ class Sifted:
     bit_depth: int
 
 
-def sift(data: bytes) -> Sifted:
-    """The same picture without what does not make it."""
+def sift(data: bytes, *, head: bool = False) -> Sifted:
+    """The same picture without what does not make it; `head`: as far as it is read when opened."""
     kept = [memoryview(data)[:_SIGNATURE_BYTES]]
     exif = b""
     for name, chunk in _chunks(data):
         if name == b"eXIf":
             exif = exif or bytes(chunk[8:-4])
         elif name in _KEPT and _is_sound(name, chunk):
-            kept.append(chunk)
+            kept.append(chunk[:_NAMED_BYTES] if head and name == b"IDAT" else chunk)
     depth = data[24] if len(data) > 24 else 0
     return Sifted(b"".join(kept), exif, depth)
 

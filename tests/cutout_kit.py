@@ -6,6 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from chassis.errors import Fault, Reason
 from chassis.server import Server
 from cohabit.common.v1 import common_pb2
@@ -13,11 +15,12 @@ from cohabit.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from tests.edge_kit import House, Peers, opened
+from tests.picture_forge import saved
 
 NETWORK = "u2netp"
 PAINTER = "tiny"
 WEBP = b"RIFF\x0c\x00\x00\x00WEBPcutout"
-BEHIND = b"RIFF\x0c\x00\x00\x00WEBPbehind"
+BEHIND = saved(Image.new("RGB", (5, 4)), "WEBP")
 MATTE = b"\x89PNG\r\n\x1a\nmatte"
 QUEUED, RUNNING = jobs_pb2.JOB_STATE_QUEUED, jobs_pb2.JOB_STATE_RUNNING
 SUCCEEDED = jobs_pb2.JOB_STATE_SUCCEEDED
@@ -67,6 +70,7 @@ class PicturePeers(Peers, matte_pb2_grpc.MatteServiceServicer, jobs_pb2_grpc.Job
             painter(PAINTER),
         ]
         self.removals: list[matte_pb2.RemoveBackgroundRequest] = []
+        self.removal_plans: list[matte_pb2.PlanRemovalRequest] = []
         self.submits: list[jobs_pb2.SubmitJobRequest] = []
         self.lists: list[jobs_pb2.ListJobsRequest] = []
         self.watches: list[jobs_pb2.WatchJobRequest] = []
@@ -75,6 +79,9 @@ class PicturePeers(Peers, matte_pb2_grpc.MatteServiceServicer, jobs_pb2_grpc.Job
         self.files: dict[str, bytes] = {}
         self.existing = False
         self.remove: Callable[[Any], Any] = self.cuts_out
+        self.plan: Callable[[Any], matte_pb2.PlanRemovalResponse] = lambda _asked: (
+            matte_pb2.PlanRemovalResponse(transient_mib=400)
+        )
         self.submit: Callable[[Any], Any] = self.accepts
         self.watch: Callable[[Any], AsyncIterator[jobs_pb2.Job]] = self.tells
         self.read: Callable[[Any], AsyncIterator[bytes]] = self.gives
@@ -96,6 +103,10 @@ class PicturePeers(Peers, matte_pb2_grpc.MatteServiceServicer, jobs_pb2_grpc.Job
 
     async def hangs_on(self, _request: Any) -> Any:
         await asyncio.Event().wait()
+
+    async def PlanRemoval(self, request: Any, _context: Any) -> matte_pb2.PlanRemovalResponse:
+        self.removal_plans.append(request)
+        return self.plan(request)
 
     async def RemoveBackground(self, request: Any, context: Any) -> Any:
         self.removals.append(request)

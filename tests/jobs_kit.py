@@ -138,6 +138,9 @@ class Peers(
         )
         yield paint.GenerateResponse(finish=paint.Finish())
 
+    async def PlanRemoval(self, request: Any, _context: Any) -> matte.PlanRemovalResponse:
+        return matte.PlanRemovalResponse(transient_mib=request.width_px * request.height_px)
+
     async def RemoveBackground(self, request: Any, _context: Any) -> matte.RemoveBackgroundResponse:
         self.removals.append(request)
         self._maybe_fail()

@@ -16,15 +16,15 @@ from edge.answering import in_passing
 from edge.choice import Choice
 from edge.cutouts.answer import Served, Written, written
 from edge.cutouts.request import Removal, filled, understand
+from edge.cutouts.service import MatteService
 from edge.cutouts.sources import Source
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
-from edge.errors import model_not_found
+from edge.errors import model_not_found, renamed
 from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
 from edge.roster import Roster
-from edge.single import renamed
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryCall
@@ -44,6 +44,7 @@ class RemovalEndpoint:
     entrance: Entrance
     roster: Roster
     choice: Choice
+    service: MatteService
     fetch: Fetch
     max_body_bytes: int
 
@@ -57,7 +58,8 @@ class RemovalEndpoint:
 
     async def _answer(self, removal: Removal, guest: Guest) -> Written:
         model = await self.choice.of(removal.model)
-        self.choice.check(await self.roster.behind(model))
+        behind = await self.roster.behind(model)
+        self.choice.check(behind)
         asked = await self._with_pictures(removal, guest)
         served = Served(model, int(time.time()), 0)
 
@@ -70,7 +72,9 @@ class RemovalEndpoint:
             return engine.RemoveBackground(asked, timeout=turn.timeout_s, metadata=turn.metadata)
 
         try:
-            answer = await self.admission.answer(Ask(model, guest.tier, key=guest.key), start)
+            peak_mib = await self.service.peak_mib(behind, asked)
+            ask = Ask(model, guest.tier, key=guest.key, preferred_mib=peak_mib)
+            answer = await self.admission.answer(ask, start)
         except Fault as fault:
             raise _for_caller(fault, removal, model) from None
         return await in_passing(answer.ByteSize(), lambda: written(answer, removal, served))

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import Meta
 
 OutputFormat = Literal["webp", "png", "jpeg"]
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
 MatteName = Annotated[
     str,
     Meta(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from chassis.admission import Admission
+from chassis.channel import open_channel
 from chassis.channels import Channels
 from chassis.place import Waits
 from cohabit.matte.v1 import matte_pb2_grpc
@@ -16,6 +17,7 @@ from edge.catalog import Catalog
 from edge.choice import Choice
 from edge.config import EdgeConfig
 from edge.cutouts.endpoint import PATH, RemovalEndpoint
+from edge.cutouts.service import SERVICE, MatteService
 from edge.entrance import Entrance
 from edge.pictures.fetch import Fetch
 from edge.roster import Roster
@@ -24,13 +26,10 @@ if TYPE_CHECKING:
     from cohabit.scheduler.v1 import scheduler_pb2_grpc
 
 
-SERVICE = "matte"
-
-
 def matte_choice(config: EdgeConfig, catalog: Catalog) -> Choice:
     """Of matting networks."""
     kind = models_pb2.MODEL_KIND_MATTE
-    return Choice(kind, SERVICE, config.default_matte_model, catalog.listed)
+    return Choice(kind, SERVICE, config.default_matte_model, catalog)
 
 
 @asynccontextmanager
@@ -49,15 +48,17 @@ async def open_cutouts(
         return
     engines = Channels(config.max_idle_engines, matte_pb2_grpc.MatteServiceStub)
     waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
-    endpoint = RemovalEndpoint(
-        admission=Admission(scheduler, engines, waits),
-        entrance=entrance,
-        roster=roster,
-        choice=matte_choice(config, catalog),
-        fetch=fetch,
-        max_body_bytes=config.max_picture_body_mib * MIB,
-    )
-    try:
-        yield {PATH: endpoint}
-    finally:
-        await engines.close()
+    async with open_channel(model_services[SERVICE]) as channel:
+        endpoint = RemovalEndpoint(
+            admission=Admission(scheduler, engines, waits),
+            entrance=entrance,
+            roster=roster,
+            choice=matte_choice(config, catalog),
+            service=MatteService(matte_pb2_grpc.MatteServiceStub(channel)),
+            fetch=fetch,
+            max_body_bytes=config.max_picture_body_mib * MIB,
+        )
+        try:
+            yield {PATH: endpoint}
+        finally:
+            await engines.close()

@@ -1,16 +1,27 @@
 """The bodies that hand jobs in. Every one may come as a form, where pictures are files."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta
 
-from edge.cutouts.fields import CutoutFields, MatteName, Name, OutputFields, PictureText
+from edge.cutouts.fields import CutoutFields, MatteName, OutputFields, PictureText
+from edge.pictures.fields import (
+    MOST_LORAS,
+    Guidance,
+    Ignored,
+    Name,
+    Negative,
+    Prompt,
+    Scale,
+    Seed,
+    Share,
+    Side,
+    Size,
+    Steps,
+)
 
 MOST_PICTURES = 64
-MOST_LORAS = 8
-MOST_PROMPT_CHARS = 32 * 1024
-MOST_SIDE_PX = 16_384
 MOST_KEEP_S = 10 * 365 * 24 * 3600
 MOST_KEY_CHARS = 128
 
@@ -18,21 +29,6 @@ KEY_RULE = "The same request with the same key is the same job."
 KEY_PATTERN = "^[!-~]([ -~]*[!-~])?$"
 """Of ASCII; HTTP takes the spaces around a header off."""
 
-Prompt = Annotated[str, Meta(min_length=1, max_length=MOST_PROMPT_CHARS)]
-Negative = Annotated[str, Meta(max_length=MOST_PROMPT_CHARS)]
-Side = Annotated[int, Meta(ge=1, le=MOST_SIDE_PX)]
-Size = Annotated[
-    str,
-    Meta(
-        pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$",
-        description="WIDTHxHEIGHT in pixels, or `auto`; in place of `width` and `height`.",
-    ),
-]
-Steps = Annotated[int, Meta(ge=1, le=150)]
-Guidance = Annotated[float, Meta(ge=0, le=30)]
-Seed = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
-"""-1: as none; drawn when the job is accepted."""
-Share = Annotated[float, Meta(ge=0, le=1)]
 Key = Annotated[
     str,
     Meta(
@@ -45,7 +41,6 @@ Key = Annotated[
 Keep = Annotated[
     int, Meta(ge=1, le=MOST_KEEP_S, description="Keep job and results for so many seconds.")
 ]
-Ignored = Annotated[Any, Meta(description="Accepted and ignored.")]
 
 
 class JobLora(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,13 +49,11 @@ class JobLora(msgspec.Struct, forbid_unknown_fields=True):
     lora_id: Name
     filename: Annotated[str, Meta(max_length=256)] = ""
     """Empty: the only file that `lora_id` names."""
-    scale: Annotated[float, Meta(ge=-4, le=4)] | None = None
+    scale: Scale | None = None
     """1 when left out."""
 
 
 Loras = Annotated[list[JobLora], Meta(max_length=MOST_LORAS)]
-IN_JSON = frozenset({"loras"})
-"""Fields that a form tells as a text of JSON."""
 
 
 class ImageJobBody(OutputFields, kw_only=True):

@@ -63,6 +63,11 @@ class JobCalls:
         """A page of jobs."""
         return await _answer(self.stub.ListJobs(request, timeout=ASK_S, metadata=call_metadata()))
 
+    async def ready(self, within_s: float) -> None:
+        """Raises Fault unless the service answers."""
+        request = pb.ListJobsRequest(owner=OWNER, page_size=1)
+        await _answer(self.stub.ListJobs(request, timeout=within_s, metadata=call_metadata()))
+
     async def cancel(self, job_id: str) -> pb.Job:
         """Ask a job to end; as it stands now."""
         request = pb.CancelJobRequest(owner=OWNER, job_id=job_id)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from edge.documenting import Operation, answers, header, ref, said
+from edge.documenting import Operation, answers, header, query, ref, said
 from edge.jobs.events import HEADER
 from edge.jobs.listing import MOST, USUAL
 from edge.jobs.reading import KINDS, STATES
@@ -18,10 +18,6 @@ _PICTURES = dict.fromkeys(("image/webp", "image/png", "image/jpeg"), _FILE)
 _CHANGES = "Events named `job`, each with the job."
 
 
-def _query(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": description, "schema": schema}
-
-
 def _of(words: Iterable[str]) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string", "enum": list(words)}}
 
@@ -29,10 +25,10 @@ def _of(words: Iterable[str]) -> dict[str, Any]:
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST, "default": USUAL}
 FILTERS: Operation = {
     "parameters": [
-        _query("state", "Jobs of these states.", _of(STATES.values())),
-        _query("kind", "Jobs of these kinds.", _of(KINDS.values())),
-        _query("limit", "Most jobs of a page.", _LIMIT),
-        _query("page_token", "`next_page_token` of the page before.", _WORD),
+        query("state", "Jobs of these states.", _of(STATES.values())),
+        query("kind", "Jobs of these kinds.", _of(KINDS.values())),
+        query("limit", "Most jobs of a page.", _LIMIT),
+        query("page_token", "`next_page_token` of the page before.", _WORD),
     ]
 }
 RESUMED: Operation = {

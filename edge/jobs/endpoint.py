@@ -14,7 +14,7 @@ from cohabit.jobs.v1 import jobs_pb2 as pb
 from edge.choice import Choice
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
-from edge.errors import bad_field
+from edge.errors import bad_field, renamed
 from edge.jobs.body import MOST_KEY_CHARS
 from edge.jobs.calls import OWNER, JobCalls
 from edge.jobs.parsing import Parse
@@ -23,7 +23,6 @@ from edge.jobs.submission import Submission
 from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
-from edge.single import renamed
 
 KEY_HEADER = "idempotency-key"
 _REPLAYED = {"idempotent-replayed": "true"}
@@ -32,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
+class Submitting:
     """What the routes that hand jobs in share."""
 
     calls: JobCalls
@@ -51,13 +50,13 @@ class Deal:
 class SubmitEndpoint:
     """The ASGI application of one route."""
 
-    deal: Deal
+    submitting: Submitting
     parse: Parse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises Fault before the first byte."""
         request = Request(scope, receive)
-        with self.deal.entrance.enter(request, self.deal.max_body_bytes) as guest:
+        with self.submitting.entrance.enter(request, self.submitting.max_body_bytes) as guest:
             submission = self.parse(await read_form(request, guest.room))
             key = key_of(request.headers, submission.idempotency_key)
             answer = await while_connected(receive, self._submit(submission, key, guest))
@@ -69,7 +68,7 @@ class SubmitEndpoint:
 
     async def _submit(self, submission: Submission, key: str, guest: Guest) -> pb.SubmitJobResponse:
         await self._choose(submission)
-        pictures = PictureSource(self.deal.fetch, guest.room)
+        pictures = PictureSource(self.submitting.fetch, guest.room)
         for one in submission.pictures:
             one.media.CopyFrom(await pictures.media(one.source.value, one.source.param))
         request = pb.SubmitJobRequest(
@@ -80,17 +79,17 @@ class SubmitEndpoint:
             request_id=log.request_id.get(),
         )
         try:
-            return await self.deal.calls.submit(request)
+            return await self.submitting.calls.submit(request)
         except Fault as fault:
             raise renamed(fault, submission.client_name) from None
 
     async def _choose(self, submission: Submission) -> None:
         for picture in submission.makers:
-            picture.model = await self.deal.makers.of(picture.model)
+            picture.model = await self.submitting.makers.of(picture.model)
         for picture in submission.backdrops:
-            picture.model = await self.deal.backdrops.of(picture.model, "background_model")
+            picture.model = await self.submitting.backdrops.of(picture.model, "background_model")
         for cutout in submission.cutouts:
-            cutout.model = await self.deal.mattes.of(cutout.model, submission.matte_param)
+            cutout.model = await self.submitting.mattes.of(cutout.model, submission.matte_param)
 
 
 def key_of(headers: Headers, in_body: str) -> str:

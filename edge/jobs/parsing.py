@@ -11,17 +11,17 @@ from edge.cutouts.request import FILES
 from edge.cutouts.sources import check_files, only_source, subject_of
 from edge.errors import bad_field
 from edge.jobs.body import (
-    IN_JSON,
     BackdropFields,
     ForegroundJobBody,
     ImageJobBody,
     RemovalJobBody,
 )
 from edge.jobs.submission import Given, Submission
+from edge.pictures.fields import IN_JSON, sides_px
 from edge.pictures.upload import Form
 
-Make = ImageJobBody | ForegroundJobBody
-Rest = ImageJobBody | ForegroundJobBody | RemovalJobBody
+PictureBody = ImageJobBody | ForegroundJobBody
+AnyBody = ImageJobBody | ForegroundJobBody | RemovalJobBody
 
 _ANY_SEED = -1
 _FORMATS: Mapping[str | None, Any] = {
@@ -78,11 +78,11 @@ def background_removal(form: Form) -> Submission:
     return asked
 
 
-def _submission(body: Rest) -> Submission:
+def _submission(body: AnyBody) -> Submission:
     return Submission(pb.JobSpec(), body.idempotency_key or "", body.keep_s or 0)
 
 
-def _fill_picture(picture: pb.Picture, body: Make, form: Form, asked: Submission) -> None:
+def _fill_picture(picture: pb.Picture, body: PictureBody, form: Form, asked: Submission) -> None:
     picture.MergeFrom(
         pb.Picture(
             model=body.model or "",
@@ -98,7 +98,7 @@ def _fill_picture(picture: pb.Picture, body: Make, form: Form, asked: Submission
             ],
         )
     )
-    picture.width_px, picture.height_px = _size(body)
+    picture.width_px, picture.height_px = sides_px(body.size, body.width, body.height)
     asked.makers.append(picture)
     start = only_source(form, {"image": body.image})
     if start is not None:
@@ -109,22 +109,6 @@ def _fill_picture(picture: pb.Picture, body: Make, form: Form, asked: Submission
 
 def _seed(given: int | None) -> int | None:
     return None if given == _ANY_SEED else given
-
-
-def _size(body: Make) -> tuple[int, int]:
-    """Width and height; 0 each for the model's own."""
-    sides = (body.width or 0, body.height or 0)
-    if body.size is None:
-        if 0 in sides and any(sides):
-            missing = "height" if body.height is None else "width"
-            raise bad_field(missing, "`width` and `height` go together; send both.")
-        return sides
-    if any(sides):
-        raise bad_field("size", "`size` stands for `width` and `height`; send it or them.")
-    if body.size == "auto":
-        return sides
-    width, _, height = body.size.partition("x")
-    return int(width), int(height)
 
 
 def _fill_cutout(

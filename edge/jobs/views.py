@@ -121,7 +121,3 @@ class JobPage(msgspec.Struct):
     next_page_token: str | None
     """The `page_token` of the page behind this one; null on the last."""
     object: Literal["list"] = "list"
-
-
-TYPES: tuple[type, ...] = (JobView, JobPage)
-"""Bodies of answers, for /openapi.json."""

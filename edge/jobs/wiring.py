@@ -16,10 +16,11 @@ from edge.choice import Choice
 from edge.config import EdgeConfig
 from edge.cutouts.wiring import matte_choice
 from edge.entrance import Entrance
+from edge.house import Ready
 from edge.jobs import parsing
 from edge.jobs.calls import JobCalls
 from edge.jobs.described import FOREGROUNDS_PATH, IMAGES_PATH, REMOVALS_PATH
-from edge.jobs.endpoint import Deal, SubmitEndpoint
+from edge.jobs.endpoint import SubmitEndpoint, Submitting
 from edge.jobs.events import Events
 from edge.jobs.results import Results
 from edge.jobs.routes import JobRoutes
@@ -35,6 +36,8 @@ class Jobs:
     endpoints: Mapping[str, ASGIApp] = field(default_factory=dict)
     """Those that hand jobs in, by path."""
     routes: JobRoutes | None = None
+    ready: Ready | None = None
+    """Whether the service answers."""
 
     def add_to(self, app: FastAPI) -> None:
         """The routes that look at jobs."""
@@ -59,25 +62,25 @@ async def open_jobs(
             Events(calls, entrance.door, patience),
             Results(calls, entrance.door, config.write_stall_s),
         )
-        yield Jobs(_endpoints(config, calls, entrance, catalog, fetch), routes)
+        yield Jobs(_endpoints(config, calls, entrance, catalog, fetch), routes, calls.ready)
 
 
 def _endpoints(
     config: EdgeConfig, calls: JobCalls, entrance: Entrance, catalog: Catalog, fetch: Fetch
 ) -> dict[str, ASGIApp]:
     image = config.default_image_model
-    kind, listing = models_pb2.MODEL_KIND_DIFFUSION, catalog.listed
-    deal = Deal(
+    kind = models_pb2.MODEL_KIND_DIFFUSION
+    submitting = Submitting(
         calls=calls,
         entrance=entrance,
         fetch=fetch,
-        makers=Choice(kind, SERVICE, image, listing),
-        backdrops=Choice(kind, SERVICE, config.default_background_model or image, listing),
+        makers=Choice(kind, SERVICE, image, catalog),
+        backdrops=Choice(kind, SERVICE, config.default_background_model or image, catalog),
         mattes=matte_choice(config, catalog),
         max_body_bytes=config.max_picture_body_mib * MIB,
     )
     return {
-        IMAGES_PATH: SubmitEndpoint(deal, parsing.image_generation),
-        FOREGROUNDS_PATH: SubmitEndpoint(deal, parsing.foreground_generation),
-        REMOVALS_PATH: SubmitEndpoint(deal, parsing.background_removal),
+        IMAGES_PATH: SubmitEndpoint(submitting, parsing.image_generation),
+        FOREGROUNDS_PATH: SubmitEndpoint(submitting, parsing.foreground_generation),
+        REMOVALS_PATH: SubmitEndpoint(submitting, parsing.background_removal),
     }

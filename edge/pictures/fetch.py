@@ -3,7 +3,7 @@
 Each hop, the first as every redirect, is resolved here, every address judged, and the connection
 made to an address that was judged: a name that answers differently the next time changes nothing.
 No proxy and no credentials of this machine are used, nothing is kept between two fetches, and what
-comes is never decompressed. What the bytes are is `sniff`'s to say.
+comes is never decompressed. What the bytes are is for others to say.
 """
 
 import asyncio
@@ -93,7 +93,10 @@ class Fetch:
             refused = error
         except httpx.HTTPError as error:
             refused = _RefusedError(f"the connection failed ({type(error).__name__})")
-        raise bad_field(param, f"The URL in `{param}` is not fetched: {refused}.", refused.reason)
+        told = (
+            f"The URL in `{param}` is not fetched: {refused}; send another, or the picture itself."
+        )
+        raise bad_field(param, told, refused.reason)
 
     async def _follow(self, url: httpx.URL, hold: Hold) -> bytes:
         for _ in range(self._rules.redirects + 1):
@@ -101,7 +104,7 @@ class Fetch:
             try:
                 if answer.status_code not in _REDIRECTS:
                     return await self._body(answer, hold)
-                url = _read(str(url.join(_place(answer))))
+                url = _read(_place(answer), url)
             finally:
                 await answer.aclose()
         raise _RefusedError(f"it redirects more than {self._rules.redirects} times")
@@ -169,17 +172,18 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
-def _read(text: str) -> httpx.URL:
-    """A URL that may be asked for, but for its address and port."""
+def _read(text: str, base: httpx.URL | None = None) -> httpx.URL:
+    """A URL that may be asked for, but for its address and port; `base`: that redirects to it."""
     if len(text) > MOST_URL_CHARS:
         raise _RefusedError(f"it is longer than {MOST_URL_CHARS} characters")
     try:
-        url = httpx.URL(text)
-    except (httpx.InvalidURL, UnicodeError):
+        url = httpx.URL(text) if base is None else base.join(text)
+        host = url.host  # which only now is read
+    except (httpx.InvalidURL, ValueError):
         raise _RefusedError("it is no valid URL") from None
     if url.scheme not in _USUAL_PORTS:
         raise _RefusedError("only http and https are spoken")
-    if not url.host:
+    if not host:
         raise _RefusedError("it names no host")
     if url.userinfo:
         raise _RefusedError("it holds credentials, which are not passed on")

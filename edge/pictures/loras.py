@@ -6,14 +6,11 @@ import msgspec
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from edge.documenting import answers, header
+from edge.documenting import answers, query
 from edge.pictures.service import DiffusionService
 
 PATH = "/v1/loras"
-_MODEL = {
-    **header("model", "Only those that this model can take.", {"type": "string", "minLength": 1}),
-    "in": "query",
-}
+_MODEL = query("model", "Only those that this model can take.", {"type": "string", "minLength": 1})
 _encode = msgspec.json.Encoder().encode
 
 

@@ -5,6 +5,7 @@ its pictures are there, and its size has been planned. Several pictures are as m
 after the other, so that whoever waits is served in between.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -20,10 +21,9 @@ from edge.entrance import Guest
 from edge.pictures.models import PaintingModels, check_looks, edits
 from edge.pictures.painted import Painted
 from edge.pictures.painting import Painting
-from edge.pictures.request import in_words_of
 from edge.pictures.service import DiffusionService, Peak
-from edge.pictures.sniff import size_of
-from edge.pictures.source import PictureSource
+from edge.pictures.source import WIDEST, PictureSource
+from imaging.decode import probe
 
 if TYPE_CHECKING:
     import grpc
@@ -74,7 +74,7 @@ class Painter:
         try:
             await _bring(painting, source)
             painting = work.painting = painting.brought()
-            peak = await self.service.peak(behind, _plan(painting))
+            peak = await self.service.peak(behind, await _plan(painting))
             ask = _ask(name, painting, guest, peak)
             for index in range(painting.count):
                 async with aclosing(self._turn(work, ask, index)) as events:
@@ -83,7 +83,7 @@ class Painter:
         except Fault as fault:
             if fault.reason is Reason.MODEL_NOT_FOUND:
                 raise errors.model_not_found(name) from None
-            raise in_words_of(painting, fault) from None
+            raise errors.renamed(fault, painting.client_name) from None
 
     async def _turn(self, work: Work, ask: Ask, index: int) -> AsyncGenerator[Happening, None]:
         """One picture, from its place in the queue to its end."""
@@ -112,11 +112,11 @@ async def _bring(painting: Painting, source: PictureSource) -> None:
                 request.reference_images.append(media)
 
 
-def _plan(painting: Painting) -> pb.PlanGenerationRequest:
+async def _plan(painting: Painting) -> pb.PlanGenerationRequest:
     request = painting.generate
     width, height = request.width_px, request.height_px
     if not width and request.HasField("init_image"):
-        width, height = _size_of_start(painting)
+        width, height = await _size_of_start(painting)
     return pb.PlanGenerationRequest(
         width_px=width,
         height_px=height,
@@ -126,14 +126,10 @@ def _plan(painting: Painting) -> pb.PlanGenerationRequest:
     )
 
 
-def _size_of_start(painting: Painting) -> tuple[int, int]:
-    size = size_of(painting.generate.init_image.data)
-    if size is None:
-        param = next(one.param for one in painting.given if one.role == "init_image")
-        raise errors.bad_field(
-            param, f"The size of `{param}` cannot be read from its first bytes; name a `size`."
-        )
-    return size
+async def _size_of_start(painting: Painting) -> tuple[int, int]:
+    start = painting.generate.init_image.data
+    found = await asyncio.to_thread(probe, start, WIDEST, "init_image")
+    return found.width_px, found.height_px
 
 
 def _ask(name: str, painting: Painting, guest: Guest, peak: Peak) -> Ask:

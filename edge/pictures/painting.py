@@ -57,8 +57,12 @@ class Painting:
         """With its pictures in `generate`, where they need no second place in memory."""
         return replace(self, given=tuple(replace(one, value="") for one in self.given))
 
-    def names(self) -> dict[str, str]:
-        """What the engine calls a field → what the client calls it, where the two differ."""
+    def client_name(self, param: str) -> str:
+        """What the client calls the field that the engine calls `param`."""
+        names = self._names()
+        return names.get(param) or names.get(param.partition("[")[0], param)
+
+    def _names(self) -> dict[str, str]:
         named = {"width_px": "size", "height_px": "size", "batch": "n", "output": "output_format"}
         references = 0
         for one in self.given:

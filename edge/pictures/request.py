@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from chassis.errors import Fault
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
 from edge.errors import bad_field
 from edge.pictures.body import (
-    IN_JSON,
     MOST_PROMPT_BYTES,
     MOST_REFERENCES,
     BackgroundBody,
@@ -18,6 +16,7 @@ from edge.pictures.body import (
     Picture,
     StyleBody,
 )
+from edge.pictures.fields import IN_JSON, MOST_SEED, sides_px
 from edge.pictures.painting import Given, Painting, Role
 from edge.pictures.upload import Form, Upload
 
@@ -154,7 +153,7 @@ def _painting(body: PaintBody, given: tuple[Given, ...], **more: Any) -> Paintin
 
 
 def _generate(body: PaintBody, partial_images: int) -> pb.GenerateRequest:
-    width, height = _size(body)
+    width, height = sides_px(body.size, body.width, body.height)
     plain = {name: getattr(body, name, None) for name in _PLAIN}
     request = pb.GenerateRequest(
         prompt=body.prompt,
@@ -171,6 +170,7 @@ def _generate(body: PaintBody, partial_images: int) -> pb.GenerateRequest:
         **{name: value for name, value in plain.items() if value is not None},
     )
     if body.seed is not None and body.seed >= 0:
+        _check_last_seed(body.seed + (body.n or 1) - 1)
         request.seed = body.seed
     if body.sampler is not None:
         request.sampler = pb.Sampler.Value(f"SAMPLER_{body.sampler.upper()}")
@@ -185,23 +185,14 @@ def _generate(body: PaintBody, partial_images: int) -> pb.GenerateRequest:
     return request
 
 
+def _check_last_seed(seed: int) -> None:
+    """Before the pictures that have one are made."""
+    if seed > MOST_SEED:
+        raise bad_field("seed", "`seed` of the last picture, `seed` + `n` - 1, must be below 2^63.")
+
+
 def _format(body: PaintBody) -> str:
     return body.output_format or "png"
-
-
-def _size(body: PaintBody) -> tuple[int, int]:
-    """Width and height in pixels; 0: as the model has it."""
-    if (body.width is None) != (body.height is None):
-        missing = "height" if body.height is None else "width"
-        raise bad_field(missing, "`width` and `height` go together; send both or neither.")
-    if body.width is not None and body.height is not None:
-        if body.size is not None:
-            raise bad_field("size", "Send `size`, or `width` and `height`, not both.")
-        return body.width, body.height
-    if body.size in (None, "auto"):
-        return 0, 0
-    width, height = str(body.size).split("x")
-    return int(width), int(height)
 
 
 def _lora(wish: LoraWish, index: int) -> pb.Lora:
@@ -218,18 +209,3 @@ def _lora(wish: LoraWish, index: int) -> pb.Lora:
     if wish.scale is not None:
         lora.scale = wish.scale
     return lora
-
-
-def in_words_of(painting: Painting, fault: Fault) -> Fault:
-    """A fault of the engine or its service, in the words of the request."""
-    field = fault.metadata.get("param") or fault.metadata.get("field", "")
-    names = painting.names()
-    param = names.get(field) or names.get(field.partition("[")[0], field)
-    if not param:
-        return fault
-    return Fault(
-        fault.reason,
-        fault.message.replace(f"`{field}`", f"`{param}`"),
-        retry_after_s=fault.retry_after_s,
-        metadata={**fault.metadata, "param": param},
-    )

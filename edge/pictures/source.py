@@ -8,14 +8,18 @@ import base64
 import binascii
 import re
 
-from chassis.errors import Fault, Reason
+from chassis.errors import Reason
 from cohabit.common.v1 import common_pb2
 from edge.body import MIB, Room
 from edge.errors import bad_field
 from edge.pictures.fetch import Fetch, is_url
-from edge.pictures.sniff import mime_type_of
 from edge.pictures.upload import MOST_FILE_BYTES, Upload
+from imaging.refusals import invalid
+from imaging.sniff import kind_of, seen_in
+from imaging.values import Bounds
 
+WIDEST = Bounds(max_px=16_384 * 16_384, max_bytes=MOST_FILE_BYTES)
+"""The most that any service may be configured to take; which less each takes, it says itself."""
 _AT_ONCE_CHARS = 256 * 1024
 _DATA_URL = re.compile(r"data:[^,]{0,200}?(?P<base64>;base64)?,", re.IGNORECASE)
 _OTHER_URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}:", re.IGNORECASE)
@@ -32,14 +36,16 @@ class PictureSource:
     async def media(self, value: str | Upload, param: str) -> common_pb2.Media:
         """The picture that `value` names. Raises Fault, its `param` the field at fault."""
         data = await self._bytes(value, param)
-        mime_type = mime_type_of(data)
-        if not mime_type:
-            raise _no_picture(data, param)
+        kind = kind_of(data)
+        if kind is None:
+            raise invalid(param, seen_in(data))
         self._held_bytes += len(data)
         if self._held_bytes > MOST_FILE_BYTES:
-            message = f"The pictures of one request hold at most {MOST_FILE_BYTES // MIB} MiB."
+            message = (
+                f"The pictures of one request hold at most {MOST_FILE_BYTES // MIB} MiB; send less."
+            )
             raise bad_field(param, message, Reason.PAYLOAD_TOO_LARGE)
-        return common_pb2.Media(data=data, mime_type=mime_type)
+        return common_pb2.Media(data=data, mime_type=kind.value)
 
     async def _bytes(self, value: str | Upload, param: str) -> bytes:
         if isinstance(value, Upload):
@@ -64,11 +70,5 @@ def from_words(text: str, param: str) -> bytes:
     try:
         return base64.b64decode("".join(coded.split()), validate=True)
     except (binascii.Error, ValueError):
-        message = f"`{param}` is neither a URL nor valid base64."
+        message = f"`{param}` is neither a URL nor valid base64; send one of the two."
         raise bad_field(param, message, Reason.INVALID_IMAGE) from None
-
-
-def _no_picture(data: bytes, param: str) -> Fault:
-    what = "is empty" if not data else "holds no picture of a format that is known here"
-    message = f"`{param}` {what}; send a PNG, JPEG or WebP."
-    return bad_field(param, message, Reason.INVALID_IMAGE)

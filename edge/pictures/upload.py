@@ -157,7 +157,7 @@ class FormReader:
         part = self._part
         part.data += memoryview(data)[start:end]
         if len(part.data) > MOST_FILE_BYTES:
-            message = f"`{part.name}` is larger than {MOST_FILE_BYTES // MIB} MiB."
+            message = f"`{part.name}` is larger than {MOST_FILE_BYTES // MIB} MiB; send less."
             raise bad_field(part.name, message, Reason.PAYLOAD_TOO_LARGE)
 
     def _end(self) -> None:
@@ -172,7 +172,7 @@ class FormReader:
         try:
             text = part.data.decode()
         except UnicodeDecodeError:
-            raise bad_field(part.name, f"`{part.name}` is not UTF-8.") from None
+            raise bad_field(part.name, f"`{part.name}` is not UTF-8; write it so.") from None
         if part.listed:
             self._fields.setdefault(part.name, []).append(text)
         elif part.name in self._fields:

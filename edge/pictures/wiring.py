@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from chassis.admission import Admission
+from chassis.channel import open_channel
 from chassis.channels import Channels
 from chassis.place import Waits
 from cohabit.diffusion.v1 import diffusion_pb2_grpc
@@ -60,34 +61,34 @@ async def open_pictures(
         yield Pictures()
         return
     engines = Channels(config.max_idle_engines, diffusion_pb2_grpc.DiffusionServiceStub)
-    service = DiffusionService({SERVICE: model_services[SERVICE]})
     waits = Waits(config.admit_answer_s, config.resume_s, config.max_request_s)
     admission = Admission(scheduler, engines, waits)
     usual = config.default_image_model
+    async with open_channel(model_services[SERVICE]) as channel:
+        service = DiffusionService(diffusion_pb2_grpc.DiffusionServiceStub(channel))
 
-    def endpoint(model: str | None, parse: Parse) -> ASGIApp:
-        choice = Choice(models_pb2.MODEL_KIND_DIFFUSION, SERVICE, model, catalog.listed)
-        return PaintEndpoint(
-            painter=Painter(admission, PaintingModels(choice, roster), service),
-            entrance=entrance,
-            patience=Patience(config.keepalive_s, config.write_stall_s),
-            fetch=fetch,
-            max_body_bytes=config.max_picture_body_mib * MIB,
-            parse=parse,
-        )
+        def endpoint(model: str | None, parse: Parse) -> ASGIApp:
+            choice = Choice(models_pb2.MODEL_KIND_DIFFUSION, SERVICE, model, catalog)
+            return PaintEndpoint(
+                painter=Painter(admission, PaintingModels(choice, roster), service),
+                entrance=entrance,
+                patience=Patience(config.keepalive_s, config.write_stall_s),
+                fetch=fetch,
+                max_body_bytes=config.max_picture_body_mib * MIB,
+                parse=parse,
+            )
 
-    paint = partial(endpoint, usual)
-    backdrop = partial(endpoint, config.default_background_model or usual)
-    try:
-        yield Pictures(
-            {
-                described.GENERATIONS_PATH: paint(request.generation),
-                described.EDITS_PATH: paint(request.edit),
-                described.BACKGROUNDS_PATH: backdrop(request.backdrop),
-                described.STYLE_PATH: backdrop(request.backdrop_in_style),
-            },
-            service,
-        )
-    finally:
-        await service.close()
-        await engines.close()
+        paint = partial(endpoint, usual)
+        backdrop = partial(endpoint, config.default_background_model or usual)
+        try:
+            yield Pictures(
+                {
+                    described.GENERATIONS_PATH: paint(request.generation),
+                    described.EDITS_PATH: paint(request.edit),
+                    described.BACKGROUNDS_PATH: backdrop(request.backdrop),
+                    described.STYLE_PATH: backdrop(request.backdrop_in_style),
+                },
+                service,
+            )
+        finally:
+            await engines.close()

@@ -1,7 +1,9 @@
 """What a file is, so that another under the same name is never taken for it.
 
-The path, the size and the time of the last change, and a hash of the content: of all of it for a
-small file, of both ends for a large one, where the header of every format for weights lies.
+The path, the size, the times of the last change, and a hash of the content: of all of it for a
+small file, of both ends for a large one, where the header of every format for weights lies. One of
+the times is the inode's, which nobody can set: who writes into a file and puts its time back is
+found out, too.
 """
 
 import hashlib
@@ -19,15 +21,16 @@ class Fingerprints:
 
     def __init__(self, most: int = _REMEMBERED) -> None:
         self._most = most
-        self._known: OrderedDict[tuple[str, int, int, int], str] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int, int, int, int], str] = OrderedDict()
 
     def of(self, path: Path) -> str:
         """Blocks while it reads. Raises OSError."""
         stat = path.stat()
-        stamp = (str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        times = stat.st_mtime_ns, stat.st_ctime_ns
+        stamp = (str(path), stat.st_ino, stat.st_size, *times)
         known = self._known.get(stamp)
         if known is None:
-            known = f"{path}:{stat.st_size}:{stat.st_mtime_ns}:{_digest(path, stat)}"
+            known = f"{path}:{stat.st_size}:{times}:{_digest(path, stat)}"
             self._known[stamp] = known
             if len(self._known) > self._most:
                 self._known.popitem(last=False)

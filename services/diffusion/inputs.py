@@ -18,6 +18,8 @@ from services.diffusion.values import Asked
 
 _BOUNDS = Bounds()
 _WHITE = (255, 255, 255)
+_CELL_PX = 32
+"""Of references in the native library, at most."""
 
 
 def init_size(asked: Asked) -> tuple[int, int] | None:
@@ -37,7 +39,7 @@ def read(asked: Asked, size: Settled) -> Inputs:
     if asked.mask:
         mask = resize(_mask(asked.mask), width_px, height_px)
     references = [
-        _within(_flat(data, f"reference_images[{at}]"), width_px * height_px)
+        _looked_at(_flat(data, f"reference_images[{at}]"), width_px * height_px)
         for at, data in enumerate(asked.reference_images)
     ]
     return Inputs(init, mask, tuple(references), hashes(asked))
@@ -63,10 +65,15 @@ def _mask(data: bytes) -> Pixels:
     return decode_gray(data, _BOUNDS, "mask")
 
 
-def _within(pixels: Pixels, most_px: int) -> Pixels:
-    """No larger than the picture that is made: what it may take of the memory is counted so."""
+def _looked_at(pixels: Pixels, most_px: int) -> Pixels:
+    """No larger than the picture that is made: what it may take of the memory is counted so.
+
+    The native library brings it to as many pixels itself, in whole cells, and ends the process
+    where a side would have none: what is too narrow for that is widened.
+    """
     height_px, width_px = pixels.shape[:2]
-    scale = math.sqrt(most_px / (width_px * height_px))
-    if scale >= 1:
-        return pixels
-    return resize(pixels, max(1, int(width_px * scale)), max(1, int(height_px * scale)))
+    short_px, long_px = sorted((width_px, height_px))
+    ratio = max(short_px / long_px, min(1.0, _CELL_PX**2 / most_px))
+    long_px = max(1, min(long_px, int(math.sqrt(most_px / ratio))))
+    short_px = max(1, round(long_px * ratio))
+    return resize(pixels, *((short_px, long_px) if width_px < height_px else (long_px, short_px)))

@@ -18,7 +18,8 @@ _MAX_PROMPT_BYTES = 32 << 10
 _MAX_STEPS = 150
 _MAX_LORAS = 8
 _MAX_NAME_CHARS = 256
-_SEED_BITS = 64
+_SEEDS = 1 << 63
+"""Diffusion models take none beyond."""
 
 
 def check(spec: pb.JobSpec) -> None:
@@ -29,20 +30,17 @@ def check(spec: pb.JobSpec) -> None:
     """
     kind_of(spec)
     picture, cutout = picture_of(spec), cutout_of(spec)
-    if picture is not None:
-        _check_picture("picture", picture)
-    if cutout is not None:
-        _check_cutout(cutout)
     count = spec.image_generation.count
     _need(count <= MAX_COUNT, "count", f"at most {MAX_COUNT} pictures are made by one job")
     if picture is not None:
-        last = picture.seed + max(1, count) - 1
-        _need(last < 1 << _SEED_BITS, "picture.seed", "seed + count must stay below 2^64")
+        _check_picture("picture", picture, max(1, count))
+    if cutout is not None:
+        _check_cutout(cutout)
     _check_output(output_of(spec), transparent=cutout is not None and not _has_backdrop(cutout))
     _check_media(spec)
 
 
-def _check_picture(at: str, picture: pb.Picture) -> None:
+def _check_picture(at: str, picture: pb.Picture, count: int = 1) -> None:
     _need(bool(picture.model), f"{at}.model", "it is empty; name a diffusion model")
     _need(len(picture.model) <= _MAX_NAME_CHARS, f"{at}.model", "no model has so long a name")
     for field in ("prompt", "negative_prompt"):
@@ -52,6 +50,8 @@ def _check_picture(at: str, picture: pb.Picture) -> None:
         most = BOUNDS.max_side_px
         _need(getattr(picture, field) <= most, f"{at}.{field}", f"a side has at most {most} pixels")
     _need(picture.steps <= _MAX_STEPS, f"{at}.steps", f"at most {_MAX_STEPS} are taken")
+    last = picture.seed + count - 1
+    _need(last < _SEEDS, f"{at}.seed", "that of the last picture must stay below 2^63")
     _within(f"{at}.guidance", picture.guidance, 0, 30)
     _within(f"{at}.strength", picture.strength, 0, 1)
     if picture.HasField("strength"):
@@ -83,7 +83,7 @@ def _check_output(output: pb.ResultOutput, *, transparent: bool) -> None:
     _need(
         output.format in pb.ResultFormat.values(),
         "output.format",
-        "there is no such format",
+        "there is no such format; take PNG, WEBP or JPEG",
     )
     _need(
         not (transparent and output.format == pb.RESULT_FORMAT_JPEG),

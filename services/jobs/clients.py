@@ -4,6 +4,7 @@ Every call that needs a device is admitted by itself, at background tier; what n
 the model service. A call that is cancelled gives its place or its permit back.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2, diffusion_pb2_grpc
 from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from imaging.decode import probe
+from services.jobs.checks import BOUNDS
 
 if TYPE_CHECKING:
     Diffusion = diffusion_pb2_grpc.DiffusionServiceAsyncStub
@@ -130,7 +133,12 @@ class Calls:
             request.transient_mib = turn.transient_mib
             return engine.RemoveBackground(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
-        ask = Ask(request.model, common_pb2.TIER_BACKGROUND, key=owner)
+        ask = Ask(
+            request.model,
+            common_pb2.TIER_BACKGROUND,
+            key=owner,
+            preferred_mib=await self._removal_mib(request),
+        )
         return await _last(self._cut, ask, start, report)
 
     async def composite(self, request: matte_pb2.CompositeRequest) -> matte_pb2.CompositeResponse:
@@ -148,6 +156,19 @@ class Calls:
             input_images=int(request.HasField("init_image")),
         )
         return await _answer(self._diffusion.PlanGeneration, asked, "diffusion", _ANSWER_S)
+
+    async def _removal_mib(self, request: matte_pb2.RemoveBackgroundRequest) -> int:
+        """What the larger of its pictures adds."""
+        most_mib = 0
+        for media in (request.image, request.backdrop.image):
+            if media.data:
+                size = await asyncio.to_thread(probe, media.data, BOUNDS, "image")
+                asked = matte_pb2.PlanRemovalRequest(
+                    model=request.model, width_px=size.width_px, height_px=size.height_px
+                )
+                plan = await _answer(self._matte.PlanRemoval, asked, "matte", _ANSWER_S)
+                most_mib = max(most_mib, plan.transient_mib)
+        return most_mib
 
 
 async def _last(admission: Admission[S], ask: Ask, start: Start[S, R], report: Report) -> R:

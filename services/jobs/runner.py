@@ -15,12 +15,12 @@ from cohabit.matte.v1 import matte_pb2
 from imaging.decode import probe
 from imaging.values import Encoding, Format
 from services.jobs import requests
-from services.jobs.catalogue import DIFFUSION, MATTE, find
 from services.jobs.checks import BOUNDS
 from services.jobs.clients import Calls, Report
 from services.jobs.core.life import outcome_of
 from services.jobs.core.values import Job, JobKind, Outcome, Role, Step, StepKind
 from services.jobs.files import Files
+from services.jobs.models import DIFFUSION, MATTE, find
 from services.jobs.pictures import Made, cut, encoded, media_as, shrunk
 from services.jobs.spec import backdrop_of, cutout_of, output_of, picture_of
 

@@ -11,13 +11,13 @@ from chassis import log
 from chassis.errors import Fault, Reason
 from cohabit.jobs.v1 import jobs_pb2 as pb
 from cohabit.jobs.v1 import jobs_pb2_grpc as rpc
-from services.jobs.catalogue import DIFFUSION, MATTE, find
 from services.jobs.checks import check
 from services.jobs.clients import Calls
 from services.jobs.config import JobsConfig
 from services.jobs.core.pages import InvalidToken, Listing, page
 from services.jobs.core.plan import steps_of
 from services.jobs.core.values import Accepted, Draft
+from services.jobs.models import DIFFUSION, MATTE, find
 from services.jobs.shell import Shell
 from services.jobs.spec import cutout_of, draw_seeds, hash_of, strip, work_of, wrong
 from services.jobs.wire import expired, job_message, result_message, result_of

@@ -14,6 +14,7 @@ from hosting.values import EngineHome
 from imaging.values import Bounds
 from services.matte.catalog import Ground, NetworkFile
 from services.matte.clients import Scheduler
+from services.matte.compiled import keep_compiled
 from services.matte.config import MatteConfig
 from services.matte.host_work import HostWork
 from services.matte.servicer import Defaults, MatteServicer
@@ -27,6 +28,7 @@ _DEVICE_S = 2.0
 async def start(context: Context[MatteConfig]) -> None:
     """Serve ModelService and MatteService until told to stop."""
     house, own = context.house, context.own
+    keep_compiled(house.state_dir)
     home = EngineHome(
         service="matte",
         module="services.matte.engine_main",

@@ -39,6 +39,11 @@ class EngineServicer(rpc.MatteServiceServicer):
             removed, times = await pipeline.remove(removal)
             return removed_message(removed, times, self._device)
 
+    async def PlanRemoval(
+        self, request: pb.PlanRemovalRequest, context: Context
+    ) -> pb.PlanRemovalResponse:
+        raise _not_here("plans")
+
     async def EstimateForeground(
         self, request: pb.EstimateForegroundRequest, context: Context
     ) -> pb.EstimateForegroundResponse:
@@ -51,9 +56,7 @@ class EngineServicer(rpc.MatteServiceServicer):
     async def Composite(
         self, request: pb.CompositeRequest, context: Context
     ) -> pb.CompositeResponse:
-        raise Fault(
-            Reason.NOT_IMPLEMENTED, "An engine composes nothing; ask the matting service itself."
-        )
+        raise _not_here("composes")
 
     async def MatteVideo(
         self, request_iterator: AsyncIterator[pb.MatteVideoRequest], context: Context
@@ -71,3 +74,8 @@ class EngineServicer(rpc.MatteServiceServicer):
             message = f"'{mine}' is still being loaded; try again shortly."
             raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)
         return self._pipeline
+
+
+def _not_here(does: str) -> Fault:
+    message = f"An engine {does} nothing; ask the matting service itself."
+    return Fault(Reason.NOT_IMPLEMENTED, message)

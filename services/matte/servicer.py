@@ -16,6 +16,7 @@ from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.matte.v1 import matte_pb2_grpc as rpc
 from hosting.host import ModelHost
 from imaging.decode import probe
+from imaging.refusals import check_size
 from imaging.values import Bounds, Encoding
 from services.matte.catalog import NetworkFile
 from services.matte.clients import Scheduler
@@ -59,8 +60,18 @@ class MatteServicer(rpc.MatteServiceServicer):
     ) -> pb.RemoveBackgroundResponse:
         request.model = self._model(request.model or self._default_model)
         removal_of(request, self._encoding)  # refused before anything is loaded for nothing
-        peak_mib = await self._peak_mib(request.model, request.image.data)
+        pictures = {"image": request.image.data}
+        if request.backdrop.HasField("image"):
+            pictures["backdrop.image"] = request.backdrop.image.data
+        peak_mib = await self._peak_mib_of(request.model, pictures)
         return await self._scheduler.remove(request, peak_mib)
+
+    async def PlanRemoval(
+        self, request: pb.PlanRemovalRequest, context: Context
+    ) -> pb.PlanRemovalResponse:
+        model = self._model(request.model or self._default_model)
+        peak_mib = self._peak_mib(model, request.width_px, request.height_px)
+        return pb.PlanRemovalResponse(transient_mib=peak_mib)
 
     async def EstimateForeground(
         self, request: pb.EstimateForegroundRequest, context: Context
@@ -68,7 +79,7 @@ class MatteServicer(rpc.MatteServiceServicer):
         asked = estimation_of(request, self._encoding)
         if request.model:
             request.model = self._model(request.model)
-            peak_mib = await self._peak_mib(request.model, request.image.data)
+            peak_mib = await self._peak_mib_of(request.model, {"image": request.image.data})
             return await self._scheduler.estimate(request, peak_mib)
         return estimated_message(*await self._work.estimate(asked))
 
@@ -84,14 +95,23 @@ class MatteServicer(rpc.MatteServiceServicer):
         raise not_implemented("Matting of videos")
         yield
 
-    async def _peak_mib(self, model: str, image: bytes) -> int:
-        """What to ask for: by the picture's header. Raises Fault INVALID_IMAGE, IMAGE_TOO_LARGE."""
-        spec = self._host.get(model).spec
-        bounds = Bounds(max_px=self._files[model].max_px)
-        found = await asyncio.to_thread(probe, image, bounds, "image")
-        if not spec.peak_transient_mib:
+    async def _peak_mib_of(self, model: str, pictures: Mapping[str, bytes]) -> int:
+        """As `_peak_mib`, of the larger of the pictures, whose fields they are given by."""
+        bounds = self._bounds(model)
+        found = [
+            await asyncio.to_thread(probe, data, bounds, field) for field, data in pictures.items()
+        ]
+        return max(self._peak_mib(model, one.width_px, one.height_px) for one in found)
+
+    def _peak_mib(self, model: str, width_px: int, height_px: int) -> int:
+        """What to ask the scheduler for. Raises Fault INVALID_IMAGE, IMAGE_TOO_LARGE."""
+        check_size("image", width_px, height_px, self._bounds(model))
+        if not self._host.get(model).spec.peak_transient_mib:
             return 0
-        return self._files[model].peak_mib(found.width_px * found.height_px)
+        return self._files[model].peak_mib(width_px * height_px)
+
+    def _bounds(self, model: str) -> Bounds:
+        return Bounds(max_px=self._files[model].max_px)
 
     def _model(self, asked: str) -> str:
         """Raises Fault MODEL_NOT_FOUND, INVALID_REQUEST."""

@@ -14,6 +14,7 @@ import pytest
 from chassis.errors import Fault, Reason
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.models.v1 import models_pb2
+from cohabit.scheduler.v1 import scheduler_pb2 as sched
 from tests.cutout_kit import (
     BEHIND,
     MATTE,
@@ -69,7 +70,10 @@ async def test_a_form_is_answered_with_the_picture_itself(house: House) -> None:
     # The model that the scheduler granted, its permit and what the grant lent.
     assert (sent.model, sent.transient_lease_id, sent.transient_mib) == ("smol-a", "l1", 90)
     assert peers_of(house).metadata[0]["cohabit-permit-id"] == "p1"
-    assert peers_of(house).admits[0].model == NETWORK
+    (admit,), (plan,) = peers_of(house).admits, peers_of(house).removal_plans
+    # What a picture of its size adds, as the matting service plans it.
+    assert (admit.model, admit.preferred_transient_mib) == (NETWORK, 400)
+    assert (plan.model, plan.width_px, plan.height_px) == (NETWORK, 4, 3)
 
 
 async def test_several_pictures_are_json(house: House) -> None:
@@ -246,6 +250,17 @@ async def test_no_network_is_404(house: House) -> None:
     assert error["code"] == "model_not_found"
 
 
+async def test_a_network_that_the_scheduler_has_not_heard_of_yet_is_no_mistake(
+    house: House,
+) -> None:
+    del peers_of(house).models[1]
+    for status in (sched.Status(), sched.Status(reconciled=True, unreachable_workers=["matte"])):
+        peers_of(house).status = status
+        answer = await house.http.post(PATH, json={"image": B64})
+        assert (answer.status_code, error_of(answer)["code"]) == (503, "service_unavailable")
+        assert answer.headers["retry-after"] == "1"
+
+
 async def test_a_model_of_another_kind_is_refused_before_it_wakes(house: House) -> None:
     pretended = network("pretended")
     pretended.service = "simulated"
@@ -326,6 +341,45 @@ async def test_no_picture_at_all(house: House) -> None:
         assert answer.status_code == 400, answer.text
         assert error_of(answer)["message"].endswith((".", ").")), answer.text
     assert peers_of(house).removals == []
+
+
+async def test_a_picture_that_never_fits_is_refused_before_it_waits(house: House) -> None:
+    def refuses(_request: Any) -> Any:
+        raise Fault(Reason.IMAGE_TOO_LARGE, "`image` is large.", metadata={"param": "image"})
+
+    peers_of(house).plan = refuses
+    answer = await house.http.post(PATH, files={"file": PNG})
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "image_too_large")
+    assert error_of(answer)["message"] == "`file` is large."
+    assert house.peers.admits == []
+
+
+async def test_the_larger_picture_says_what_is_lent(house: House) -> None:
+    peers = peers_of(house)
+    peers.plan = lambda asked: pb.PlanRemovalResponse(transient_mib=asked.width_px)
+    answer = await house.http.post(PATH, files={"image": PNG, "background_image": BEHIND})
+    assert answer.status_code == 200, answer.text
+    assert [(one.width_px, one.height_px) for one in peers.removal_plans] == [(4, 3), (5, 4)]
+    assert house.peers.admits[0].preferred_transient_mib == 5
+
+    def refuses_the_larger(asked: Any) -> Any:
+        if asked.width_px == 5:
+            raise Fault(Reason.IMAGE_TOO_LARGE, "`image` is large.", metadata={"param": "image"})
+        return pb.PlanRemovalResponse(transient_mib=1)
+
+    peers.plan = refuses_the_larger
+    answer = await house.http.post(PATH, files={"image": PNG, "background_image": BEHIND})
+    assert (answer.status_code, error_of(answer)["param"]) == (400, "background_image")
+    assert error_of(answer)["message"] == "`background_image` is large."
+
+
+async def test_while_nobody_plans_the_scheduler_decides(house: House) -> None:
+    def is_away(_request: Any) -> Any:
+        raise Fault(Reason.SERVICE_UNAVAILABLE, "Away.", retry_after_s=1.0)
+
+    peers_of(house).plan = is_away
+    await cut(house)
+    assert house.peers.admits[0].preferred_transient_mib == 0
 
 
 @pytest.mark.parametrize(

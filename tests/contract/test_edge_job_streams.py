@@ -11,6 +11,7 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from cohabit.jobs.v1 import jobs_pb2 as pb
+from edge.jobs import calls
 from tests.cutout_kit import (
     QUEUED,
     RUNNING,
@@ -165,6 +166,24 @@ async def test_a_restart_of_the_service_is_not_noticed(house: House) -> None:
     assert len(peers.watches) == 3
 
 
+async def test_a_service_that_says_nothing_is_asked_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "SILENCE_S", 0.1)
+    peers = peers_of(house)
+    peers.jobs["j1"] = job()
+
+    async def falls_silent(_request: Any) -> AsyncIterator[pb.Job]:
+        if len(peers.watches) == 1:
+            await asyncio.Event().wait()
+        yield job(state=SUCCEEDED, revision=4)
+
+    peers.watch = falls_silent
+    async with asyncio.timeout(DEADLINE_S):
+        assert await watched(house) == [(4, "succeeded")]
+    assert len(peers.watches) == 2
+
+
 async def test_a_service_that_stays_away_ends_the_stream_with_an_error(tmp_path: Path) -> None:
     async with pictures(tmp_path, resume_s=0.1) as house:
         peers = peers_of(house)
@@ -302,6 +321,20 @@ async def test_a_broken_transfer_goes_on_where_it_stopped(house: House) -> None:
     assert [one.offset_bytes for one in peers.reads] == [0, 4000, 8000]
 
 
+async def test_a_transfer_that_gets_on_is_never_given_up(tmp_path: Path) -> None:
+    async with pictures(tmp_path, resume_s=0.1) as house:
+        peers = peers_of(house)
+        finished(peers)
+
+        async def breaks_off(request: Any) -> AsyncIterator[bytes]:
+            yield FILE[request.offset_bytes : request.offset_bytes + 1000]
+            raise Fault(Reason.SERVICE_UNAVAILABLE, "Going.")
+
+        peers.read = breaks_off
+        answer = await read(house)
+        assert (answer.content, len(peers.reads)) == (FILE, 11)
+
+
 async def test_a_file_that_is_shorter_than_it_was_is_given_up(tmp_path: Path) -> None:
     async with pictures(tmp_path, resume_s=0.1) as house:
         finished(peers_of(house))
@@ -380,3 +413,27 @@ async def test_a_client_that_takes_nothing_is_left(tmp_path: Path) -> None:
         await peers.seen("read over")
         await ended_with(house, "slow_reader")
         writer.transport.abort()
+
+
+async def test_streams_are_bounded_by_the_door(tmp_path: Path) -> None:
+    async with pictures(tmp_path, max_open_requests=1) as house:
+        peers = peers_of(house)
+        done = result("r1", FILE)
+        peers.jobs["j1"] = job(state=SUCCEEDED, revision=3, results=[done])
+        peers.files["r1"] = FILE
+
+        async def lives(_request: Any) -> AsyncIterator[pb.Job]:
+            yield job(state=RUNNING, revision=2)
+            await asyncio.Event().wait()
+
+        peers.watch = lives
+        async with house.http.stream("GET", EVENTS) as watching:
+            assert watching.status_code == 200
+            for path in (EVENTS, RESULT):
+                answer = await house.http.get(path)
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        await peers.seen("watch over")
+        async with asyncio.timeout(DEADLINE_S):
+            while (answer := await house.http.get(RESULT)).status_code == 503:
+                pass  # its place is free a turn of the loop later
+        assert answer.content == FILE

@@ -514,3 +514,14 @@ async def test_the_official_client_raises_its_own_errors(house: House) -> None:
     with pytest.raises(openai.NotFoundError) as raised:
         await house.openai.get("/jobs/nobody", cast_to=httpx.Response)
     assert raised.value.code == "job_not_found"
+
+
+# What the house says of it.
+
+
+async def test_status_tells_whether_the_job_service_answers(house: House) -> None:
+    assert (await house.http.get("/status")).json()["services"]["jobs"] == "ok"
+    await house.engine_server.stop()
+    told = (await house.http.get("/status")).json()
+    assert (told["services"]["jobs"], told["status"]) == ("unreachable", "degraded")
+    assert any("jobs" in reason for reason in told["reasons"])

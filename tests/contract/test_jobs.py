@@ -81,6 +81,7 @@ async def test_every_call_is_admitted_in_the_background_with_its_memory(
     assert painted.tier == cut.tier == common_pb2.TIER_BACKGROUND
     assert (painted.model, cut.model) == ("painter", "cutter")
     assert (painted.preferred_transient_mib, painted.minimum_transient_mib) == (200, 100)
+    assert cut.preferred_transient_mib == 32 * 16  # as its peer plans for its size
     assert peers.generates[0].transient_lease_id == "lease"
     assert peers.removals[0].transient_mib == 77
     assert peers.most_permits == 1, "a permit was held across another call"
@@ -101,7 +102,7 @@ async def test_a_foreground_goes_to_the_matte_as_bare_pixels(jobs: Service, peer
 async def test_a_plain_backdrop_takes_one_call(jobs: Service, peers: Peers, backdrop: str) -> None:
     values = {
         "color": "navy",
-        "image": file(picture(5, 5)),
+        "image": file(picture(90, 90)),
         "estimated": pb.CutoutOptions.EstimatedBackdrop(),
     }
     done = await jobs.ended((await jobs.submit(removal(**{backdrop: values[backdrop]}))).job_id)
@@ -110,6 +111,8 @@ async def test_a_plain_backdrop_takes_one_call(jobs: Service, peers: Peers, back
     assert peers.removals[0].image.data == PHOTO.data
     if backdrop == "image":
         assert peers.removals[0].backdrop.image.data == values["image"].data  # type: ignore[attr-defined]
+        # Lent for the larger of the two.
+        assert peers.admits[0].preferred_transient_mib == 90 * 90
 
 
 async def test_a_generated_backdrop_keeps_the_light_of_the_old_one(
@@ -362,6 +365,17 @@ BAD: list[tuple[str, pb.JobSpec, Reason, str]] = [
     ("nan", _picture(guidance=float("nan")), Reason.INVALID_REQUEST, "picture.guidance"),
     ("strength", _picture(strength=0.5), Reason.INVALID_REQUEST, "picture.strength"),
     ("prompt", _picture(prompt="x" * 40_000), Reason.INVALID_REQUEST, "picture.prompt"),
+    ("seed", _picture(seed=2**63), Reason.INVALID_REQUEST, "picture.seed"),
+    (
+        "last seed",
+        pb.JobSpec(
+            image_generation=pb.ImageGeneration(
+                picture=pb.Picture(model="painter", prompt="x", seed=2**63 - 1), count=2
+            )
+        ),
+        Reason.INVALID_REQUEST,
+        "picture.seed",
+    ),
     ("unknown model", _picture(model="nobody"), Reason.MODEL_NOT_FOUND, "picture.model"),
     ("other model", _picture(model="talker"), Reason.INVALID_REQUEST, "picture.model"),
     ("colour", removal(color="hotdog"), Reason.INVALID_REQUEST, "cutout.color"),

@@ -84,6 +84,39 @@ async def test_what_can_come_to_nothing_asks_for_no_permit(
         assert not s.grants.asked
 
 
+async def test_a_removal_is_planned_by_its_size(tmp_path: Path) -> None:
+    async with service(tmp_path, configured()) as s:
+
+        async def planned_mib(width_px: int, height_px: int) -> int:
+            asked = pb.PlanRemovalRequest(width_px=width_px, height_px=height_px)
+            return int((await s.matte.PlanRemoval(asked, timeout=DEADLINE_S)).transient_mib)
+
+        most_mib = (await s.listed("small")).footprint.peak_transient_mib
+        small_mib = await planned_mib(64, 48)
+        assert 0 < small_mib < await planned_mib(1000, 1000) < most_mib
+        assert await planned_mib(2000, 1000) == most_mib
+        asked = pb.PlanRemovalRequest(width_px=2001, height_px=1000)
+        fault = await refusal(s.matte.PlanRemoval(asked, timeout=DEADLINE_S))
+        assert (fault.reason, fault.metadata["param"]) == (Reason.IMAGE_TOO_LARGE, "image")
+        nothing = await refusal(s.matte.PlanRemoval(pb.PlanRemovalRequest(), timeout=DEADLINE_S))
+        assert nothing.reason is Reason.INVALID_IMAGE
+        assert not s.grants.asked
+        assert (await s.listed("small")).state == models_pb2.MODEL_STATE_COLD
+
+
+async def test_the_larger_picture_says_what_is_asked_for(tmp_path: Path) -> None:
+    async with service(tmp_path, configured()) as s:
+        await s.load()
+        request = pb.RemoveBackgroundRequest(image=media(file_of(subject())))
+        await s.matte.RemoveBackground(request, timeout=LOAD_S)
+        request.backdrop.image.CopyFrom(media(file_of(subject(1000, 1000))))
+        await s.matte.RemoveBackground(request, timeout=LOAD_S)
+        plan = pb.PlanRemovalRequest(width_px=1000, height_px=1000)
+        planned = await s.matte.PlanRemoval(plan, timeout=DEADLINE_S)
+        small, large = (one.preferred_transient_mib for one in s.grants.asked)
+        assert small < large == planned.transient_mib
+
+
 async def test_a_model_must_be_named_where_there_are_several(tmp_path: Path) -> None:
     own = configured(other={"path": "missing.onnx"})
     async with service(tmp_path, own) as s:

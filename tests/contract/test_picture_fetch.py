@@ -156,6 +156,9 @@ async def test_redirects_are_followed_so_far(elsewhere: Elsewhere) -> None:
         ("file:///etc/passwd", "only http and https"),
         ("http://user:pass@127.0.0.1/", "credentials"),
         ("http://localhost:22/", "port 22"),
+        ("http://[::1", "no valid URL"),
+        ("http://xn--/", "no valid URL"),
+        ("/" + "a" * MOST_URL_CHARS, "longer than"),
     ],
 )
 async def test_every_hop_is_judged(elsewhere: Elsewhere, place: str, says: str) -> None:
@@ -192,6 +195,7 @@ async def test_every_hop_is_judged(elsewhere: Elsewhere, place: str, says: str) 
         ("http:///a.png", "no host"),
         ("http://[::1/", "no valid URL"),
         ("http://a\x00b/", "no valid URL"),
+        ("http://xn--/", "no valid URL"),
         ("http://8.8.8.8/" + "a" * MOST_URL_CHARS, "longer than"),
         ("http://nowhere.invalid/", "no address"),
         (f"http://{'a' * 64}.example/", ""),

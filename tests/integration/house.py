@@ -122,7 +122,7 @@ def configuration(folder: Path, port: int, **sections: dict[str, object]) -> Pat
         "edge": {"listen": f"127.0.0.1:{port}", "keepalive_s": 0.2},
     }
     for name, changes in sections.items():
-        whole[name] |= changes
+        whole[name] = whole.get(name, {}) | changes
     path = folder / "cohabit.yaml"
     path.write_text(yaml.safe_dump(whole))
     return path

@@ -1,4 +1,5 @@
-"""Fifty jobs on real engines, while the services that do them are killed again and again.
+"""Jobs on real engines, while the services that do them are killed again and again: twenty, or
+fifty in a deep run.
 
 Every job ends exactly once and succeeds; what is read of its results is what was recorded; nothing
 else is left on the disk.
@@ -6,6 +7,7 @@ else is left on the disk.
 
 import hashlib
 import itertools
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -29,7 +31,7 @@ from imaging.values import Bounds
 from tests.integration.house import ROOT, House, free_port, started, until
 from tests.tiny_diffusion import make_tiny_diffusion
 
-JOBS = 50
+JOBS = 50 if os.environ.get("COHABIT_DEEP") else 20
 KILLS = ("services.jobs", "services.diffusion", "services.matte", "services.jobs")
 NETWORK = ROOT / "models" / "u2netp.onnx"
 

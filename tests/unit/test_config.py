@@ -93,8 +93,8 @@ def test_an_empty_file_is_all_defaults(folder: Path, text: str) -> None:
         ("log_level: loud\n",
          "cohabit.yaml:1: log_level: expected 'debug', 'info', 'warning' or 'error', got 'loud'"),
         ("listen:\n  llm: unix:/run/l.sock\n  lmm: unix:/run/l.sock\n",
-         ("cohabit.yaml:3: listen.lmm: expected a service: broker, scheduler, llm, simulated, got"
-          " 'lmm'")),
+         ("cohabit.yaml:3: listen.lmm: expected a service: broker, scheduler, llm, diffusion, "
+          "matte, simulated, jobs, got 'lmm'")),
         ("addresses: {edge: 'h:1'}\n", "cohabit.yaml:1: addresses.edge: expected a service"),
         ("metrics: {edge: '127.0.0.1:1'}\n", "cohabit.yaml:1: metrics.edge: expected a service"),
         ("metrics:\n  llm: foo\n",
@@ -139,7 +139,7 @@ def test_every_error_has_a_line_of_its_own(folder: Path) -> None:
 def test_a_typo_is_told_what_it_may_have_meant(folder: Path) -> None:
     said = complaint(folder, "edge:\n  cuont: 2\n  count: 1\n")
     assert said.endswith("known here: count, inner, models")
-    assert "broker, edge" in complaint(folder, "broken: {}\n")
+    assert "broker, diffusion, edge, jobs" in complaint(folder, "broken: {}\n")
 
 
 def test_the_overlay_is_merged_key_by_key(folder: Path) -> None:

@@ -166,7 +166,15 @@ def replaced(path: Path) -> None:
     other.replace(path)
 
 
-@pytest.mark.parametrize("change", [rewritten, grown, replaced])
+def written_into(path: Path) -> None:
+    """The same file, with the old time."""
+    stat = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"v")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [rewritten, grown, replaced, written_into])
 def test_a_changed_file_has_another_fingerprint(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
@@ -175,6 +183,19 @@ def test_a_changed_file_has_another_fingerprint(
     before = fingerprints.of(path)
     assert fingerprints.of(path) == before == Fingerprints().of(path)
     change(path)
+    assert fingerprints.of(path) != before
+
+
+def test_the_middle_of_a_large_file_counts_by_its_time(tmp_path: Path) -> None:
+    path, fingerprints = tmp_path / "weights", Fingerprints()
+    with path.open("wb") as file:
+        file.truncate(65 << 20)
+    before = fingerprints.of(path)
+    stat = path.stat()
+    with path.open("r+b") as file:
+        file.seek(32 << 20)
+        file.write(b"!")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert fingerprints.of(path) != before
 
 

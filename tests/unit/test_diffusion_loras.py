@@ -75,6 +75,7 @@ def test_names_find_their_file(folder: Path, lora_id: str, filename: str, path: 
         (".", "ink.safetensors", Reason.INVALID_REQUEST),
         ("one", "../../secret.safetensors", Reason.INVALID_REQUEST),
         ("a\0b", "", Reason.INVALID_REQUEST),
+        ("x" * 255, "", Reason.LORA_NOT_FOUND),
         ("x" * 10_000, "", Reason.INVALID_REQUEST),
         ("x" * 250, "", Reason.LORA_NOT_FOUND),  # too long once it has its ending
     ],

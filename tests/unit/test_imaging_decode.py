@@ -2,6 +2,7 @@
 
 import io
 import struct
+import tracemalloc
 import warnings
 import zlib
 
@@ -186,6 +187,34 @@ def test_the_type_is_the_bytes_own() -> None:
     for kind, mime_type in types.items():
         told = probe(saved(pattern(), kind), _BOUNDS, "image")
         assert (told.width_px, told.height_px, told.mime_type) == (48, 32, mime_type)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "PPM"])
+def test_the_size_is_read_without_a_copy_of_the_pixels(kind: str) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (900, 900, 3), np.uint8)
+    data = saved(Image.fromarray(noise), kind)
+    assert len(data) > 400_000
+    tracemalloc.start()
+    try:
+        told = probe(data, _BOUNDS, "image")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (told.width_px, told.height_px) == (900, 900)
+    assert peak_bytes < 250_000
+
+
+def test_the_size_by_the_header_is_that_of_the_pixels() -> None:
+    compared = 0
+    for case in all_cases():
+        try:
+            picture = decode(case.data, _BOUNDS, "image")
+        except Fault:
+            continue
+        told = probe(case.data, _BOUNDS, "image")
+        assert (told.width_px, told.height_px) == (picture.width_px, picture.height_px), case.name
+        compared += 1
+    assert compared > 100
 
 
 @pytest.mark.parametrize("read", [probe, decode, decode_gray])

@@ -231,3 +231,32 @@ async def test_submissions_that_are_not_accepted_yet_are_bounded(
     await first
     await place.shell.submit(draft("c"), {"image": bytes(8)}, b"")
     await place.shell.close()
+
+
+async def test_calls_that_wait_for_their_turn_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.jobs.shell._MAX_WAITING", 1)
+    place = Place(tmp_path)
+    await place.shell.start()
+    first = asyncio.ensure_future(place.shell.look(draft("a")))
+    await asyncio.sleep(0)
+    with pytest.raises(Fault) as caught:
+        await place.shell.look(draft("b"))
+    assert caught.value.reason is Reason.SATURATED
+    assert await first is None
+    assert await place.shell.look(draft("c")) is None
+    await place.shell.close()
+
+
+async def test_watches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.jobs.board._MAX_WATCHERS", 1)
+    board = Board()
+    shown(board)
+    first = board.watch("o", "a", 0)
+    await anext(first)
+    with pytest.raises(Fault) as caught:
+        await anext(board.watch("o", "a", 0))
+    assert caught.value.reason is Reason.SATURATED
+    await first.aclose()
+    await anext(board.watch("o", "a", 0))

@@ -7,11 +7,13 @@ from cohabit.common.v1 import common_pb2
 from cohabit.jobs.v1 import jobs_pb2 as pb
 from cohabit.matte.v1 import matte_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as sched
-from imaging.values import Encoding, Format
+from imaging.values import Bounds, Encoding, Format
 from services.jobs import requests
-from services.jobs.catalogue import DIFFUSION, find
+from services.jobs.checks import check
+from services.jobs.models import DIFFUSION, find
 from services.jobs.pictures import shrunk
 from services.jobs.spec import draw_seeds, hash_of, pictures_in, strip
+from tests.picture_forge import pattern, saved
 
 MEDIA = common_pb2.Media(data=b"bytes", mime_type="image/png")
 
@@ -41,6 +43,19 @@ def test_pictures_are_taken_out_and_their_types_stay() -> None:
         ("backdrop", b""),
     ]
     assert spec.foreground_generation.picture.init_image.mime_type == "image/png"
+
+
+def test_the_pictures_of_a_job_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = saved(pattern(), "PNG")
+    spec = whole_spec()
+    spec.foreground_generation.picture.init_image.data = data
+    spec.foreground_generation.cutout.image.data = data
+    monkeypatch.setattr("services.jobs.checks.BOUNDS", Bounds(max_bytes=2 * len(data)))
+    check(spec)
+    monkeypatch.setattr("services.jobs.checks.BOUNDS", Bounds(max_bytes=2 * len(data) - 1))
+    with pytest.raises(Fault) as caught:
+        check(spec)
+    assert caught.value.reason is Reason.PAYLOAD_TOO_LARGE
 
 
 def test_seeds_are_drawn_for_those_that_have_none() -> None:

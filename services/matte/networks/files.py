@@ -96,8 +96,6 @@ def _fields(file: BinaryIO, size_bytes: int) -> set[int]:
                 file.seek(4, os.SEEK_CUR)
             case _:
                 raise EOFError
-        if file.tell() > size_bytes:
-            raise EOFError
     raise EOFError
 
 

@@ -505,7 +505,7 @@ class Picture(_message.Message):
     """Classifier-free guidance; exactly 0 is "off" to distilled models."""
     seed: _builtins.int
     """Unset: drawn once, when the job is accepted, so that a step that is run
-    again makes the same picture.
+    again makes the same picture. Below 2^63, that of the last picture too.
     """
     strength: _builtins.float
     """How far to leave `init_image`, 0 to 1. Unset: 0.75."""

@@ -25,55 +25,59 @@ _sym_db = _symbol_database.Default()
 from cohabit.common.v1 import common_pb2 as cohabit_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ohabit/matte/v1/matte.proto\x12\x10\x63ohabit.matte.v1\x1a\x1e\x63ohabit/common/v1/common.proto\"\xeb\x02\n\x17RemoveBackgroundRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x05image\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\x08\x62\x61\x63kdrop\x18\x03 \x01(\x0b\x32\x1a.cohabit.matte.v1.Backdrop\x12\x19\n\x11return_background\x18\x04 \x01(\x08\x12\x14\n\x0creturn_matte\x18\x05 \x01(\x08\x12\x12\n\nmatte_only\x18\x06 \x01(\x08\x12/\n\nedge_color\x18\x07 \x01(\x0e\x32\x1b.cohabit.matte.v1.EdgeColor\x12\x12\n\nkeep_alpha\x18\x08 \x01(\x08\x12-\n\x06output\x18\t \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutput\x12\x1a\n\x12transient_lease_id\x18\n \x01(\t\x12\x15\n\rtransient_mib\x18\x0b \x01(\x04\"\x8d\x02\n\x18RemoveBackgroundResponse\x12\'\n\x05image\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\nbackground\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\'\n\x05matte\x18\x03 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\x10\n\x08width_px\x18\x04 \x01(\r\x12\x11\n\theight_px\x18\x05 \x01(\r\x12\x10\n\x08\x63overage\x18\x06 \x01(\x02\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12*\n\x07timings\x18\x08 \x01(\x0b\x32\x19.cohabit.matte.v1.Timings\"\x96\x01\n\x08\x42\x61\x63kdrop\x12\x0f\n\x05\x63olor\x18\x01 \x01(\tH\x00\x12)\n\x05image\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.MediaH\x00\x12\x39\n\testimated\x18\x03 \x01(\x0b\x32$.cohabit.matte.v1.Backdrop.EstimatedH\x00\x1a\x0b\n\tEstimatedB\x06\n\x04kind\"\x89\x01\n\x0bImageOutput\x12-\n\x06\x66ormat\x18\x01 \x01(\x0e\x32\x1d.cohabit.matte.v1.ImageFormat\x12\x0f\n\x07quality\x18\x02 \x01(\r\x12\x10\n\x08lossless\x18\x03 \x01(\x08\x12\x18\n\x0bwebp_method\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_webp_method\"\x7f\n\x07Timings\x12\x16\n\x0e\x65ngine_wait_ms\x18\x01 \x01(\x02\x12\x11\n\tdecode_ms\x18\x02 \x01(\x02\x12\x12\n\nnetwork_ms\x18\x03 \x01(\x02\x12\x10\n\x08solve_ms\x18\x04 \x01(\x02\x12\x11\n\tencode_ms\x18\x05 \x01(\x02\x12\x10\n\x08total_ms\x18\x06 \x01(\x02\"\x87\x02\n\x19\x45stimateForegroundRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x05image\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\'\n\x05matte\x18\x03 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\x0e\n\x06\x63utout\x18\x04 \x01(\x08\x12\x17\n\x0fomit_background\x18\x05 \x01(\x08\x12-\n\x06output\x18\x06 \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutput\x12\x1a\n\x12transient_lease_id\x18\x07 \x01(\t\x12\x15\n\rtransient_mib\x18\x08 \x01(\x04\"\xa4\x01\n\x1a\x45stimateForegroundResponse\x12,\n\nforeground\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\nbackground\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12*\n\x07timings\x18\x03 \x01(\x0b\x32\x19.cohabit.matte.v1.Timings\"\xc6\x01\n\x10\x43ompositeRequest\x12,\n\nforeground\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\'\n\x05matte\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\x08\x62\x61\x63kdrop\x18\x03 \x01(\x0b\x32\x1a.cohabit.matte.v1.Backdrop\x12-\n\x06output\x18\x04 \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutput\"\x8d\x01\n\x11\x43ompositeResponse\x12\'\n\x05image\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\x10\n\x08width_px\x18\x02 \x01(\r\x12\x11\n\theight_px\x18\x03 \x01(\r\x12*\n\x07timings\x18\x04 \x01(\x0b\x32\x19.cohabit.matte.v1.Timings\"\xff\x04\n\x11MatteVideoRequest\x12:\n\x05start\x18\x01 \x01(\x0b\x32).cohabit.matte.v1.MatteVideoRequest.StartH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.cohabit.matte.v1.FrameH\x00\x12\x0f\n\x05\x63hunk\x18\x03 \x01(\x0cH\x00\x1a\x96\x02\n\x05Start\x12\r\n\x05model\x18\x01 \x01(\t\x12\x17\n\x0finput_mime_type\x18\x02 \x01(\t\x12?\n\x06output\x18\x03 \x01(\x0b\x32/.cohabit.matte.v1.MatteVideoRequest.VideoOutput\x12,\n\x08\x62\x61\x63kdrop\x18\x04 \x01(\x0b\x32\x1a.cohabit.matte.v1.Backdrop\x12/\n\nedge_color\x18\x05 \x01(\x0e\x32\x1b.cohabit.matte.v1.EdgeColor\x12\x12\n\nmatte_only\x18\x06 \x01(\x08\x12\x1a\n\x12transient_lease_id\x18\x07 \x01(\t\x12\x15\n\rtransient_mib\x18\x08 \x01(\x04\x1a\x86\x01\n\x0bVideoOutput\x12/\n\x06\x66rames\x18\x01 \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutputH\x00\x12>\n\x04\x66ile\x18\x02 \x01(\x0b\x32..cohabit.matte.v1.MatteVideoRequest.FileOutputH\x00\x42\x06\n\x04kind\x1a\x46\n\nFileOutput\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0f\n\x07quality\x18\x02 \x01(\r\x12\x14\n\x0c\x66rames_per_s\x18\x03 \x01(\x02\x42\t\n\x07message\"Q\n\x05\x46rame\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x10\n\x08shown_us\x18\x02 \x01(\x04\x12\'\n\x05image\x18\x03 \x01(\x0b\x32\x18.cohabit.common.v1.Media\"\xde\x03\n\x12MatteVideoResponse\x12?\n\x07started\x18\x01 \x01(\x0b\x32,.cohabit.matte.v1.MatteVideoResponse.StartedH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.cohabit.matte.v1.FrameH\x00\x12\x0f\n\x05\x63hunk\x18\x03 \x01(\x0cH\x00\x12\x41\n\x08progress\x18\x04 \x01(\x0b\x32-.cohabit.matte.v1.MatteVideoResponse.ProgressH\x00\x12=\n\x06\x66inish\x18\x05 \x01(\x0b\x32+.cohabit.matte.v1.MatteVideoResponse.FinishH\x00\x1aZ\n\x07Started\x12\x10\n\x08width_px\x18\x01 \x01(\r\x12\x11\n\theight_px\x18\x02 \x01(\r\x12\x14\n\x0c\x66rames_per_s\x18\x03 \x01(\x02\x12\x14\n\x0ctotal_frames\x18\x04 \x01(\x04\x1a\x1f\n\x08Progress\x12\x13\n\x0b\x64one_frames\x18\x01 \x01(\x04\x1a\x44\n\x06\x46inish\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x04\x12*\n\x07timings\x18\x02 \x01(\x0b\x32\x19.cohabit.matte.v1.TimingsB\x07\n\x05\x65vent*\x85\x01\n\x0bImageFormat\x12\x1c\n\x18IMAGE_FORMAT_UNSPECIFIED\x10\x00\x12\x14\n\x10IMAGE_FORMAT_PNG\x10\x01\x12\x15\n\x11IMAGE_FORMAT_WEBP\x10\x02\x12\x15\n\x11IMAGE_FORMAT_JPEG\x10\x03\x12\x14\n\x10IMAGE_FORMAT_PNM\x10\x04*V\n\tEdgeColor\x12\x1a\n\x16\x45\x44GE_COLOR_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45\x44GE_COLOR_ESTIMATED\x10\x01\x12\x13\n\x0f\x45\x44GE_COLOR_KEPT\x10\x02\x32\x9d\x03\n\x0cMatteService\x12i\n\x10RemoveBackground\x12).cohabit.matte.v1.RemoveBackgroundRequest\x1a*.cohabit.matte.v1.RemoveBackgroundResponse\x12o\n\x12\x45stimateForeground\x12+.cohabit.matte.v1.EstimateForegroundRequest\x1a,.cohabit.matte.v1.EstimateForegroundResponse\x12T\n\tComposite\x12\".cohabit.matte.v1.CompositeRequest\x1a#.cohabit.matte.v1.CompositeResponse\x12[\n\nMatteVideo\x12#.cohabit.matte.v1.MatteVideoRequest\x1a$.cohabit.matte.v1.MatteVideoResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ohabit/matte/v1/matte.proto\x12\x10\x63ohabit.matte.v1\x1a\x1e\x63ohabit/common/v1/common.proto\"\xeb\x02\n\x17RemoveBackgroundRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x05image\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\x08\x62\x61\x63kdrop\x18\x03 \x01(\x0b\x32\x1a.cohabit.matte.v1.Backdrop\x12\x19\n\x11return_background\x18\x04 \x01(\x08\x12\x14\n\x0creturn_matte\x18\x05 \x01(\x08\x12\x12\n\nmatte_only\x18\x06 \x01(\x08\x12/\n\nedge_color\x18\x07 \x01(\x0e\x32\x1b.cohabit.matte.v1.EdgeColor\x12\x12\n\nkeep_alpha\x18\x08 \x01(\x08\x12-\n\x06output\x18\t \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutput\x12\x1a\n\x12transient_lease_id\x18\n \x01(\t\x12\x15\n\rtransient_mib\x18\x0b \x01(\x04\"\x8d\x02\n\x18RemoveBackgroundResponse\x12\'\n\x05image\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\nbackground\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\'\n\x05matte\x18\x03 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\x10\n\x08width_px\x18\x04 \x01(\r\x12\x11\n\theight_px\x18\x05 \x01(\r\x12\x10\n\x08\x63overage\x18\x06 \x01(\x02\x12\x0e\n\x06\x64\x65vice\x18\x07 \x01(\t\x12*\n\x07timings\x18\x08 \x01(\x0b\x32\x19.cohabit.matte.v1.Timings\"H\n\x12PlanRemovalRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08width_px\x18\x02 \x01(\r\x12\x11\n\theight_px\x18\x03 \x01(\r\",\n\x13PlanRemovalResponse\x12\x15\n\rtransient_mib\x18\x01 \x01(\x04\"\x96\x01\n\x08\x42\x61\x63kdrop\x12\x0f\n\x05\x63olor\x18\x01 \x01(\tH\x00\x12)\n\x05image\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.MediaH\x00\x12\x39\n\testimated\x18\x03 \x01(\x0b\x32$.cohabit.matte.v1.Backdrop.EstimatedH\x00\x1a\x0b\n\tEstimatedB\x06\n\x04kind\"\x89\x01\n\x0bImageOutput\x12-\n\x06\x66ormat\x18\x01 \x01(\x0e\x32\x1d.cohabit.matte.v1.ImageFormat\x12\x0f\n\x07quality\x18\x02 \x01(\r\x12\x10\n\x08lossless\x18\x03 \x01(\x08\x12\x18\n\x0bwebp_method\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_webp_method\"\x7f\n\x07Timings\x12\x16\n\x0e\x65ngine_wait_ms\x18\x01 \x01(\x02\x12\x11\n\tdecode_ms\x18\x02 \x01(\x02\x12\x12\n\nnetwork_ms\x18\x03 \x01(\x02\x12\x10\n\x08solve_ms\x18\x04 \x01(\x02\x12\x11\n\tencode_ms\x18\x05 \x01(\x02\x12\x10\n\x08total_ms\x18\x06 \x01(\x02\"\x87\x02\n\x19\x45stimateForegroundRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x05image\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\'\n\x05matte\x18\x03 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\x0e\n\x06\x63utout\x18\x04 \x01(\x08\x12\x17\n\x0fomit_background\x18\x05 \x01(\x08\x12-\n\x06output\x18\x06 \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutput\x12\x1a\n\x12transient_lease_id\x18\x07 \x01(\t\x12\x15\n\rtransient_mib\x18\x08 \x01(\x04\"\xa4\x01\n\x1a\x45stimateForegroundResponse\x12,\n\nforeground\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\nbackground\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12*\n\x07timings\x18\x03 \x01(\x0b\x32\x19.cohabit.matte.v1.Timings\"\xc6\x01\n\x10\x43ompositeRequest\x12,\n\nforeground\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\'\n\x05matte\x18\x02 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12,\n\x08\x62\x61\x63kdrop\x18\x03 \x01(\x0b\x32\x1a.cohabit.matte.v1.Backdrop\x12-\n\x06output\x18\x04 \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutput\"\x8d\x01\n\x11\x43ompositeResponse\x12\'\n\x05image\x18\x01 \x01(\x0b\x32\x18.cohabit.common.v1.Media\x12\x10\n\x08width_px\x18\x02 \x01(\r\x12\x11\n\theight_px\x18\x03 \x01(\r\x12*\n\x07timings\x18\x04 \x01(\x0b\x32\x19.cohabit.matte.v1.Timings\"\xff\x04\n\x11MatteVideoRequest\x12:\n\x05start\x18\x01 \x01(\x0b\x32).cohabit.matte.v1.MatteVideoRequest.StartH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.cohabit.matte.v1.FrameH\x00\x12\x0f\n\x05\x63hunk\x18\x03 \x01(\x0cH\x00\x1a\x96\x02\n\x05Start\x12\r\n\x05model\x18\x01 \x01(\t\x12\x17\n\x0finput_mime_type\x18\x02 \x01(\t\x12?\n\x06output\x18\x03 \x01(\x0b\x32/.cohabit.matte.v1.MatteVideoRequest.VideoOutput\x12,\n\x08\x62\x61\x63kdrop\x18\x04 \x01(\x0b\x32\x1a.cohabit.matte.v1.Backdrop\x12/\n\nedge_color\x18\x05 \x01(\x0e\x32\x1b.cohabit.matte.v1.EdgeColor\x12\x12\n\nmatte_only\x18\x06 \x01(\x08\x12\x1a\n\x12transient_lease_id\x18\x07 \x01(\t\x12\x15\n\rtransient_mib\x18\x08 \x01(\x04\x1a\x86\x01\n\x0bVideoOutput\x12/\n\x06\x66rames\x18\x01 \x01(\x0b\x32\x1d.cohabit.matte.v1.ImageOutputH\x00\x12>\n\x04\x66ile\x18\x02 \x01(\x0b\x32..cohabit.matte.v1.MatteVideoRequest.FileOutputH\x00\x42\x06\n\x04kind\x1a\x46\n\nFileOutput\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0f\n\x07quality\x18\x02 \x01(\r\x12\x14\n\x0c\x66rames_per_s\x18\x03 \x01(\x02\x42\t\n\x07message\"Q\n\x05\x46rame\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x10\n\x08shown_us\x18\x02 \x01(\x04\x12\'\n\x05image\x18\x03 \x01(\x0b\x32\x18.cohabit.common.v1.Media\"\xde\x03\n\x12MatteVideoResponse\x12?\n\x07started\x18\x01 \x01(\x0b\x32,.cohabit.matte.v1.MatteVideoResponse.StartedH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.cohabit.matte.v1.FrameH\x00\x12\x0f\n\x05\x63hunk\x18\x03 \x01(\x0cH\x00\x12\x41\n\x08progress\x18\x04 \x01(\x0b\x32-.cohabit.matte.v1.MatteVideoResponse.ProgressH\x00\x12=\n\x06\x66inish\x18\x05 \x01(\x0b\x32+.cohabit.matte.v1.MatteVideoResponse.FinishH\x00\x1aZ\n\x07Started\x12\x10\n\x08width_px\x18\x01 \x01(\r\x12\x11\n\theight_px\x18\x02 \x01(\r\x12\x14\n\x0c\x66rames_per_s\x18\x03 \x01(\x02\x12\x14\n\x0ctotal_frames\x18\x04 \x01(\x04\x1a\x1f\n\x08Progress\x12\x13\n\x0b\x64one_frames\x18\x01 \x01(\x04\x1a\x44\n\x06\x46inish\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x04\x12*\n\x07timings\x18\x02 \x01(\x0b\x32\x19.cohabit.matte.v1.TimingsB\x07\n\x05\x65vent*\x85\x01\n\x0bImageFormat\x12\x1c\n\x18IMAGE_FORMAT_UNSPECIFIED\x10\x00\x12\x14\n\x10IMAGE_FORMAT_PNG\x10\x01\x12\x15\n\x11IMAGE_FORMAT_WEBP\x10\x02\x12\x15\n\x11IMAGE_FORMAT_JPEG\x10\x03\x12\x14\n\x10IMAGE_FORMAT_PNM\x10\x04*V\n\tEdgeColor\x12\x1a\n\x16\x45\x44GE_COLOR_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45\x44GE_COLOR_ESTIMATED\x10\x01\x12\x13\n\x0f\x45\x44GE_COLOR_KEPT\x10\x02\x32\xf9\x03\n\x0cMatteService\x12i\n\x10RemoveBackground\x12).cohabit.matte.v1.RemoveBackgroundRequest\x1a*.cohabit.matte.v1.RemoveBackgroundResponse\x12Z\n\x0bPlanRemoval\x12$.cohabit.matte.v1.PlanRemovalRequest\x1a%.cohabit.matte.v1.PlanRemovalResponse\x12o\n\x12\x45stimateForeground\x12+.cohabit.matte.v1.EstimateForegroundRequest\x1a,.cohabit.matte.v1.EstimateForegroundResponse\x12T\n\tComposite\x12\".cohabit.matte.v1.CompositeRequest\x1a#.cohabit.matte.v1.CompositeResponse\x12[\n\nMatteVideo\x12#.cohabit.matte.v1.MatteVideoRequest\x1a$.cohabit.matte.v1.MatteVideoResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cohabit.matte.v1.matte_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_IMAGEFORMAT']._serialized_start=3127
-  _globals['_IMAGEFORMAT']._serialized_end=3260
-  _globals['_EDGECOLOR']._serialized_start=3262
-  _globals['_EDGECOLOR']._serialized_end=3348
+  _globals['_IMAGEFORMAT']._serialized_start=3247
+  _globals['_IMAGEFORMAT']._serialized_end=3380
+  _globals['_EDGECOLOR']._serialized_start=3382
+  _globals['_EDGECOLOR']._serialized_end=3468
   _globals['_REMOVEBACKGROUNDREQUEST']._serialized_start=83
   _globals['_REMOVEBACKGROUNDREQUEST']._serialized_end=446
   _globals['_REMOVEBACKGROUNDRESPONSE']._serialized_start=449
   _globals['_REMOVEBACKGROUNDRESPONSE']._serialized_end=718
-  _globals['_BACKDROP']._serialized_start=721
-  _globals['_BACKDROP']._serialized_end=871
-  _globals['_BACKDROP_ESTIMATED']._serialized_start=852
-  _globals['_BACKDROP_ESTIMATED']._serialized_end=863
-  _globals['_IMAGEOUTPUT']._serialized_start=874
-  _globals['_IMAGEOUTPUT']._serialized_end=1011
-  _globals['_TIMINGS']._serialized_start=1013
-  _globals['_TIMINGS']._serialized_end=1140
-  _globals['_ESTIMATEFOREGROUNDREQUEST']._serialized_start=1143
-  _globals['_ESTIMATEFOREGROUNDREQUEST']._serialized_end=1406
-  _globals['_ESTIMATEFOREGROUNDRESPONSE']._serialized_start=1409
-  _globals['_ESTIMATEFOREGROUNDRESPONSE']._serialized_end=1573
-  _globals['_COMPOSITEREQUEST']._serialized_start=1576
-  _globals['_COMPOSITEREQUEST']._serialized_end=1774
-  _globals['_COMPOSITERESPONSE']._serialized_start=1777
-  _globals['_COMPOSITERESPONSE']._serialized_end=1918
-  _globals['_MATTEVIDEOREQUEST']._serialized_start=1921
-  _globals['_MATTEVIDEOREQUEST']._serialized_end=2560
-  _globals['_MATTEVIDEOREQUEST_START']._serialized_start=2062
-  _globals['_MATTEVIDEOREQUEST_START']._serialized_end=2340
-  _globals['_MATTEVIDEOREQUEST_VIDEOOUTPUT']._serialized_start=2343
-  _globals['_MATTEVIDEOREQUEST_VIDEOOUTPUT']._serialized_end=2477
-  _globals['_MATTEVIDEOREQUEST_FILEOUTPUT']._serialized_start=2479
-  _globals['_MATTEVIDEOREQUEST_FILEOUTPUT']._serialized_end=2549
-  _globals['_FRAME']._serialized_start=2562
-  _globals['_FRAME']._serialized_end=2643
-  _globals['_MATTEVIDEORESPONSE']._serialized_start=2646
-  _globals['_MATTEVIDEORESPONSE']._serialized_end=3124
-  _globals['_MATTEVIDEORESPONSE_STARTED']._serialized_start=2922
-  _globals['_MATTEVIDEORESPONSE_STARTED']._serialized_end=3012
-  _globals['_MATTEVIDEORESPONSE_PROGRESS']._serialized_start=3014
-  _globals['_MATTEVIDEORESPONSE_PROGRESS']._serialized_end=3045
-  _globals['_MATTEVIDEORESPONSE_FINISH']._serialized_start=3047
-  _globals['_MATTEVIDEORESPONSE_FINISH']._serialized_end=3115
-  _globals['_MATTESERVICE']._serialized_start=3351
-  _globals['_MATTESERVICE']._serialized_end=3764
+  _globals['_PLANREMOVALREQUEST']._serialized_start=720
+  _globals['_PLANREMOVALREQUEST']._serialized_end=792
+  _globals['_PLANREMOVALRESPONSE']._serialized_start=794
+  _globals['_PLANREMOVALRESPONSE']._serialized_end=838
+  _globals['_BACKDROP']._serialized_start=841
+  _globals['_BACKDROP']._serialized_end=991
+  _globals['_BACKDROP_ESTIMATED']._serialized_start=972
+  _globals['_BACKDROP_ESTIMATED']._serialized_end=983
+  _globals['_IMAGEOUTPUT']._serialized_start=994
+  _globals['_IMAGEOUTPUT']._serialized_end=1131
+  _globals['_TIMINGS']._serialized_start=1133
+  _globals['_TIMINGS']._serialized_end=1260
+  _globals['_ESTIMATEFOREGROUNDREQUEST']._serialized_start=1263
+  _globals['_ESTIMATEFOREGROUNDREQUEST']._serialized_end=1526
+  _globals['_ESTIMATEFOREGROUNDRESPONSE']._serialized_start=1529
+  _globals['_ESTIMATEFOREGROUNDRESPONSE']._serialized_end=1693
+  _globals['_COMPOSITEREQUEST']._serialized_start=1696
+  _globals['_COMPOSITEREQUEST']._serialized_end=1894
+  _globals['_COMPOSITERESPONSE']._serialized_start=1897
+  _globals['_COMPOSITERESPONSE']._serialized_end=2038
+  _globals['_MATTEVIDEOREQUEST']._serialized_start=2041
+  _globals['_MATTEVIDEOREQUEST']._serialized_end=2680
+  _globals['_MATTEVIDEOREQUEST_START']._serialized_start=2182
+  _globals['_MATTEVIDEOREQUEST_START']._serialized_end=2460
+  _globals['_MATTEVIDEOREQUEST_VIDEOOUTPUT']._serialized_start=2463
+  _globals['_MATTEVIDEOREQUEST_VIDEOOUTPUT']._serialized_end=2597
+  _globals['_MATTEVIDEOREQUEST_FILEOUTPUT']._serialized_start=2599
+  _globals['_MATTEVIDEOREQUEST_FILEOUTPUT']._serialized_end=2669
+  _globals['_FRAME']._serialized_start=2682
+  _globals['_FRAME']._serialized_end=2763
+  _globals['_MATTEVIDEORESPONSE']._serialized_start=2766
+  _globals['_MATTEVIDEORESPONSE']._serialized_end=3244
+  _globals['_MATTEVIDEORESPONSE_STARTED']._serialized_start=3042
+  _globals['_MATTEVIDEORESPONSE_STARTED']._serialized_end=3132
+  _globals['_MATTEVIDEORESPONSE_PROGRESS']._serialized_start=3134
+  _globals['_MATTEVIDEORESPONSE_PROGRESS']._serialized_end=3165
+  _globals['_MATTEVIDEORESPONSE_FINISH']._serialized_start=3167
+  _globals['_MATTEVIDEORESPONSE_FINISH']._serialized_end=3235
+  _globals['_MATTESERVICE']._serialized_start=3471
+  _globals['_MATTESERVICE']._serialized_end=3976
 # @@protoc_insertion_point(module_scope)

@@ -205,6 +205,60 @@ class RemoveBackgroundResponse(_message.Message):
 Global___RemoveBackgroundResponse: _TypeAlias = RemoveBackgroundResponse  # noqa: Y015
 
 @_typing.final
+class PlanRemovalRequest(_message.Message):
+    """A picture that might be matted; of several (its backdrop is one), the larger
+    says what they add together.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    WIDTH_PX_FIELD_NUMBER: _builtins.int
+    HEIGHT_PX_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """As in RemoveBackgroundRequest."""
+    width_px: _builtins.int
+    height_px: _builtins.int
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        width_px: _builtins.int = ...,
+        height_px: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["height_px", b"height_px", "model", b"model", "width_px", b"width_px"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRemovalRequest: _TypeAlias = PlanRemovalRequest  # noqa: Y015
+
+@_typing.final
+class PlanRemovalResponse(_message.Message):
+    """What it would come to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSIENT_MIB_FIELD_NUMBER: _builtins.int
+    transient_mib: _builtins.int
+    """For AdmitRequest.preferred_transient_mib. 0: the model takes no memory that
+    is leased.
+    """
+    def __init__(
+        self,
+        *,
+        transient_mib: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transient_mib", b"transient_mib"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRemovalResponse: _TypeAlias = PlanRemovalResponse  # noqa: Y015
+
+@_typing.final
 class Backdrop(_message.Message):
     """What is put behind a subject."""
 

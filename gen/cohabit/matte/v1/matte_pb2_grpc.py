@@ -45,6 +45,11 @@ class MatteServiceStub:
                 request_serializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.RemoveBackgroundRequest.SerializeToString,
                 response_deserializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.RemoveBackgroundResponse.FromString,
                 _registered_method=True)
+        self.PlanRemoval = channel.unary_unary(
+                '/cohabit.matte.v1.MatteService/PlanRemoval',
+                request_serializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.PlanRemovalRequest.SerializeToString,
+                response_deserializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.PlanRemovalResponse.FromString,
+                _registered_method=True)
         self.EstimateForeground = channel.unary_unary(
                 '/cohabit.matte.v1.MatteService/EstimateForeground',
                 request_serializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.EstimateForegroundRequest.SerializeToString,
@@ -79,6 +84,17 @@ class MatteServiceServicer:
         the answer would exceed 96 MiB in the wanted format; NOT_FOUND
         `model_not_found`; FAILED_PRECONDITION `lease_required`, `never_fits`;
         UNAVAILABLE `engine_crashed`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanRemoval(self, request, context):
+        """PlanRemoval answers what a picture of that size would add, without matting
+        it: the memory to ask the scheduler for. Needs no permit, works on COLD
+        models, and refuses what RemoveBackground would refuse for its size:
+        INVALID_ARGUMENT `invalid_image`, `image_too_large` (metadata `max_px`);
+        NOT_FOUND `model_not_found`. The model service's alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,6 +141,11 @@ def add_MatteServiceServicer_to_server(servicer, server):
                     servicer.RemoveBackground,
                     request_deserializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.RemoveBackgroundRequest.FromString,
                     response_serializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.RemoveBackgroundResponse.SerializeToString,
+            ),
+            'PlanRemoval': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanRemoval,
+                    request_deserializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.PlanRemovalRequest.FromString,
+                    response_serializer=cohabit_dot_matte_dot_v1_dot_matte__pb2.PlanRemovalResponse.SerializeToString,
             ),
             'EstimateForeground': grpc.unary_unary_rpc_method_handler(
                     servicer.EstimateForeground,
@@ -175,6 +196,33 @@ class MatteService:
             '/cohabit.matte.v1.MatteService/RemoveBackground',
             cohabit_dot_matte_dot_v1_dot_matte__pb2.RemoveBackgroundRequest.SerializeToString,
             cohabit_dot_matte_dot_v1_dot_matte__pb2.RemoveBackgroundResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanRemoval(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cohabit.matte.v1.MatteService/PlanRemoval',
+            cohabit_dot_matte_dot_v1_dot_matte__pb2.PlanRemovalRequest.SerializeToString,
+            cohabit_dot_matte_dot_v1_dot_matte__pb2.PlanRemovalResponse.FromString,
             options,
             channel_credentials,
             insecure,

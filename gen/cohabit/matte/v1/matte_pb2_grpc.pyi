@@ -50,6 +50,13 @@ class MatteServiceStub:
     `model_not_found`; FAILED_PRECONDITION `lease_required`, `never_fits`;
     UNAVAILABLE `engine_crashed`.
     """
+    PlanRemoval: _grpc.UnaryUnaryMultiCallable[_matte_pb2.PlanRemovalRequest, _matte_pb2.PlanRemovalResponse]
+    """PlanRemoval answers what a picture of that size would add, without matting
+    it: the memory to ask the scheduler for. Needs no permit, works on COLD
+    models, and refuses what RemoveBackground would refuse for its size:
+    INVALID_ARGUMENT `invalid_image`, `image_too_large` (metadata `max_px`);
+    NOT_FOUND `model_not_found`. The model service's alone.
+    """
     EstimateForeground: _grpc.UnaryUnaryMultiCallable[_matte_pb2.EstimateForegroundRequest, _matte_pb2.EstimateForegroundResponse]
     """EstimateForeground solves for foreground and background, given a matte. With
     `model` empty the model service solves on the host, without a permit;
@@ -92,6 +99,13 @@ class MatteServiceAsyncStub(MatteServiceStub):
     the answer would exceed 96 MiB in the wanted format; NOT_FOUND
     `model_not_found`; FAILED_PRECONDITION `lease_required`, `never_fits`;
     UNAVAILABLE `engine_crashed`.
+    """
+    PlanRemoval: _aio.UnaryUnaryMultiCallable[_matte_pb2.PlanRemovalRequest, _matte_pb2.PlanRemovalResponse]  # type: ignore[assignment]
+    """PlanRemoval answers what a picture of that size would add, without matting
+    it: the memory to ask the scheduler for. Needs no permit, works on COLD
+    models, and refuses what RemoveBackground would refuse for its size:
+    INVALID_ARGUMENT `invalid_image`, `image_too_large` (metadata `max_px`);
+    NOT_FOUND `model_not_found`. The model service's alone.
     """
     EstimateForeground: _aio.UnaryUnaryMultiCallable[_matte_pb2.EstimateForegroundRequest, _matte_pb2.EstimateForegroundResponse]  # type: ignore[assignment]
     """EstimateForeground solves for foreground and background, given a matte. With
@@ -138,6 +152,19 @@ class MatteServiceServicer(metaclass=_abc_1.ABCMeta):
         the answer would exceed 96 MiB in the wanted format; NOT_FOUND
         `model_not_found`; FAILED_PRECONDITION `lease_required`, `never_fits`;
         UNAVAILABLE `engine_crashed`.
+        """
+
+    @_abc_1.abstractmethod
+    def PlanRemoval(
+        self,
+        request: _matte_pb2.PlanRemovalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_matte_pb2.PlanRemovalResponse, _abc.Awaitable[_matte_pb2.PlanRemovalResponse]]:
+        """PlanRemoval answers what a picture of that size would add, without matting
+        it: the memory to ask the scheduler for. Needs no permit, works on COLD
+        models, and refuses what RemoveBackground would refuse for its size:
+        INVALID_ARGUMENT `invalid_image`, `image_too_large` (metadata `max_px`);
+        NOT_FOUND `model_not_found`. The model service's alone.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,1 @@
+"""`cohabit jobs`: durable work looked at, followed, ended, and its results written to files."""

@@ -1,0 +1,1 @@
+"""`cohabit paint` and `cohabit cutout`: one picture from the command line, to a file."""

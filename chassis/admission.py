@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -50,6 +50,20 @@ class Turn:
     """How long it waited for its turn."""
     transient_lease_id: str
     """Covers the memory it adds while it runs; empty: it was lent none."""
+    transient_mib: int
+
+    def lend_to(self, request: "Lent") -> None:
+        """Say in a request who serves it, and what memory it is lent."""
+        request.model = self.model_key
+        request.transient_lease_id = self.transient_lease_id
+        request.transient_mib = self.transient_mib
+
+
+class Lent(Protocol):
+    """A request that adds memory while it runs."""
+
+    model: str
+    transient_lease_id: str
     transient_mib: int
 
 

@@ -66,9 +66,7 @@ class RemovalEndpoint:
         def start(engine: "Engine", turn: Turn) -> "RemoveCall":
             nonlocal served
             served = Served(turn.model_key, served.created_s, turn.queue_wait_ms)
-            asked.model = turn.model_key
-            asked.transient_lease_id = turn.transient_lease_id
-            asked.transient_mib = turn.transient_mib
+            turn.lend_to(asked)
             return engine.RemoveBackground(asked, timeout=turn.timeout_s, metadata=turn.metadata)
 
         try:

@@ -154,9 +154,7 @@ def _painting(request: pb.GenerateRequest, work: Work) -> "Start[Engine, pb.Gene
     def start(engine: "Engine", turn: Turn) -> "GenerateCall":
         work.model = work.model or turn.model_key
         work.current.queue_wait_ms = turn.queue_wait_ms
-        request.model = turn.model_key
-        request.transient_lease_id = turn.transient_lease_id
-        request.transient_mib = turn.transient_mib
+        turn.lend_to(request)
         return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
     return start

@@ -96,9 +96,7 @@ class Calls:
 
         def start(engine: "Diffusion", turn: Turn) -> "GenerateCall":
             report(0.0, True, turn.model_key)
-            request.model = turn.model_key
-            request.transient_lease_id = turn.transient_lease_id
-            request.transient_mib = turn.transient_mib
+            turn.lend_to(request)
             return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
         ask = Ask(
@@ -128,9 +126,7 @@ class Calls:
 
         def start(engine: "Matte", turn: Turn) -> "MatteCall":
             report(0.0, True, turn.model_key)
-            request.model = turn.model_key
-            request.transient_lease_id = turn.transient_lease_id
-            request.transient_mib = turn.transient_mib
+            turn.lend_to(request)
             return engine.RemoveBackground(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
         ask = Ask(

@@ -46,7 +46,7 @@ class Scheduler:
         """Admit the request, which adds `peak_mib`, then have an engine answer. Raises Fault."""
 
         def start(engine: "Engine", turn: Turn) -> "RemovalCall":
-            _lend(request, turn)
+            turn.lend_to(request)
             return engine.RemoveBackground(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
         return await self._admission.answer(_ask(request.model, peak_mib), start)
@@ -57,7 +57,7 @@ class Scheduler:
         """As `remove`."""
 
         def start(engine: "Engine", turn: Turn) -> "EstimationCall":
-            _lend(request, turn)
+            turn.lend_to(request)
             return engine.EstimateForeground(
                 request, timeout=turn.timeout_s, metadata=turn.metadata
             )
@@ -67,9 +67,3 @@ class Scheduler:
 
 def _ask(model: str, peak_mib: int) -> Ask:
     return Ask(model, common_pb2.TIER_UNSPECIFIED, preferred_mib=peak_mib)
-
-
-def _lend(request: pb.RemoveBackgroundRequest | pb.EstimateForegroundRequest, turn: Turn) -> None:
-    request.model = turn.model_key
-    request.transient_lease_id = turn.transient_lease_id
-    request.transient_mib = turn.transient_mib

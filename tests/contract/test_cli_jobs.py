@@ -91,6 +91,7 @@ async def test_a_watched_job_ends_as_the_command_does(room: Room) -> None:
         room.peers.held.set()
         await terminal.until(r"Results")
         assert await terminal.ended() == 0
+    assert '"a cat"' in terminal.text
     assert "Traceback" not in terminal.text
     room.peers.faults.append(Fault(Reason.INVALID_REQUEST, "The cat is too large."))
     job = (await room.jobs.submit(pictures())).job_id

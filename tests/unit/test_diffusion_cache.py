@@ -207,6 +207,5 @@ def test_both_ends_of_a_large_file_count(tmp_path: Path) -> None:
             file.truncate(65 << 20)
             file.seek(at)
             file.write(b"!")
-        os.utime(path, ns=(1, 1))
-        seen.add(Fingerprints().of(path))
+        seen.add(Fingerprints().of(path).rpartition(":")[2])  # the hash, without the times
     assert len(seen) == 3

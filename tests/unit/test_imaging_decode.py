@@ -99,6 +99,31 @@ def test_the_transparent_grey_is_found_at_every_depth(depth: int) -> None:
     assert (alpha == 0).any()
 
 
+@pytest.mark.parametrize(("kind", "depth"), [("B", 8), ("H", 16)])
+def test_a_transparent_colour_is_found_at_every_depth(kind: str, depth: int) -> None:
+    most = (1 << depth) - 1
+    key, other = (most, most // 2, 0), (most, most // 2, most)
+    row = zlib.compress(b"\0" + struct.pack(f">6{kind}", *key, *other))
+    data = forge.png(
+        forge.ihdr(2, 1, depth, 2), chunk(b"tRNS", struct.pack(">3H", *key)), chunk(b"IDAT", row)
+    )
+    alpha = decode(data, _BOUNDS, "image").alpha
+    assert alpha is not None
+    assert alpha.tolist() == [[0, 255]]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (forge.gray_tiff(8, 4, t259=(3, 1, 50_001)), "packed in a way that is not read"),
+        (saved(pattern(), "JPEG")[:2] + b"\xff\xe0\0\1", "a segment that has no end"),
+    ],
+)
+def test_what_is_wrong_is_said(data: bytes, words: str) -> None:
+    with pytest.raises(Fault, match=words):
+        decode(data, _BOUNDS, "image")
+
+
 def test_a_palette_with_transparency() -> None:
     palette = chunk(b"PLTE", bytes([10, 20, 30, 40, 50, 60]))
     pixels = chunk(b"IDAT", zlib.compress(b"\0\0\1"))

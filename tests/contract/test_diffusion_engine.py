@@ -265,13 +265,13 @@ async def test_progress_goes_through_the_phases(tiny: Engine) -> None:
 
 
 async def test_tiles_are_taken_when_the_lease_covers_no_more(tiny: Engine) -> None:
-    size: dict[str, Any] = {"width_px": 512, "height_px": 512, "steps": 1}
-    small = await tiny.generate(fresh(transient_mib=170, **size))
+    size: dict[str, Any] = {"width_px": 256, "height_px": 320, "steps": 1}  # more than one tile
+    small = await tiny.generate(fresh(transient_mib=60, **size))
     large = await tiny.generate(fresh(transient_mib=400, **size))
     assert (small.started.vae_tiled, large.started.vae_tiled) == (True, False)
-    reason, told = await refused(tiny, fresh(transient_mib=100, **size))
+    reason, told = await refused(tiny, fresh(transient_mib=50, **size))
     assert reason is Reason.LEASE_REQUIRED
-    assert int(told["needed_mib"]) > 100
+    assert int(told["needed_mib"]) > 50
 
 
 @pytest.mark.parametrize(

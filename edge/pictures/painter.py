@@ -122,7 +122,7 @@ async def _plan(painting: Painting) -> pb.PlanGenerationRequest:
         height_px=height,
         batch=1,
         vae_tiling=request.vae_tiling,
-        input_images=len(painting.given),
+        input_images=sum(one.role != "mask" for one in painting.given),
     )
 
 

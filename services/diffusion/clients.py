@@ -47,9 +47,7 @@ class Scheduler:
         """
 
         def start(engine: "Engine", turn: Turn) -> "GenerateCall":
-            request.model = turn.model_key
-            request.transient_lease_id = turn.transient_lease_id
-            request.transient_mib = turn.transient_mib
+            turn.lend_to(request)
             return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
         ask = Ask(

@@ -262,7 +262,7 @@ async def test_a_mask_paints_over_the_first_picture(house: House) -> None:
     assert (sent.steps, sent.loras[0].lora_id) == (3, "ink")
     assert not sent.HasField("strength")
     (plan,) = darkroom(house).plans
-    assert (plan.width_px, plan.height_px, plan.input_images) == (8, 8, 3)
+    assert (plan.width_px, plan.height_px, plan.input_images) == (8, 8, 2)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,10 @@ MOST_PROMPT_BYTES = 32 << 10
 MOST_PROMPT_TOKENS = 1024
 """By `core.prompts`. The scores of a T5 encoder take 256 MiB then; no family was trained on more
 than half of it."""
+LAST_CHAR = "\U0002ffff"
+"""The native library looks later ones up in a table of 256 entries, far behind its end: that reads
+what lies there, or ends the process. They are for private use, tags of flags, selectors of
+variants, and ideographs that hardly anybody needs."""
 MOST_MEDIA_BYTES = 80 << 20
 MOST_LORAS = 8
 MOST_REFERENCES = 8
@@ -69,6 +73,8 @@ def _check_prompt(param: str, text: str) -> None:
         raise wrong(param, "is longer than 32 KiB; say it shorter")
     if "\0" in text:
         raise wrong(param, "holds a NUL character; remove it")
+    if (last := max(text, default="")) > LAST_CHAR:
+        raise wrong(param, f"holds U+{ord(last):X}, a character that no model is given; remove it")
     if most_tokens(text) > MOST_PROMPT_TOKENS:
         raise wrong(
             param,

@@ -18,6 +18,9 @@ from chassis.errors import Fault, Reason
 
 PIECE_BYTES = 1 << 20
 _DRAFT = ".draft"
+_SPARE_BYTES = 16 << 20
+"""Of the disk, left to the database beside it: on a full disk nothing could be recorded, neither
+that a job has failed nor that its files are to go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Files:
         draft = path.with_name(name + _DRAFT)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _check_room(path.parent, len(data))
             _write_through(draft, data)
             draft.replace(path)
             _sync_folder(path.parent)
@@ -87,6 +91,11 @@ class Files:
             gone += [f"{folder.name}/{name}" for name in orphans]
             self.drop(folder.name, orphans)
         return gone
+
+
+def _check_room(folder: Path, size_bytes: int) -> None:
+    if shutil.disk_usage(folder).free < size_bytes + _SPARE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _write_through(path: Path, data: bytes) -> None:

@@ -323,6 +323,7 @@ async def test_how_it_was_made_stands_in_the_file(tiny: Engine) -> None:
         ({"prompt": "cat " * 9000}, Reason.INVALID_REQUEST, "prompt"),
         ({"prompt": "cat " * 4000}, Reason.INVALID_REQUEST, "prompt"),
         ({"negative_prompt": "a\0b"}, Reason.INVALID_REQUEST, "negative_prompt"),
+        ({"prompt": "a \U000e0067 b"}, Reason.INVALID_REQUEST, "prompt"),
         ({"loras": [pb.Lora(lora_id="ink", scale=5)]}, Reason.INVALID_REQUEST, "loras[0].scale"),
         ({"loras": [pb.Lora(lora_id="ink")] * 9}, Reason.INVALID_REQUEST, "loras"),
         ({"loras": [pb.Lora(lora_id="gone")]}, Reason.LORA_NOT_FOUND, "loras[0].lora_id"),

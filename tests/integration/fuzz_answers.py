@@ -68,5 +68,9 @@ def check_stream(path: str, text: str) -> None:
         assert told[-1]["type"] == "message_stop", data[-3:]
     elif path == "/v1/responses":
         assert told[-1]["type"] in ("response.completed", "response.incomplete"), data[-3:]
+    elif path.startswith("/v1/images/"):
+        assert told[-1]["type"].endswith(".completed"), data[-3:]
+    elif path.startswith("/v1/jobs/"):
+        assert told[-1]["state"] in ("succeeded", "failed", "cancelled"), data[-3:]
     else:
         assert data[-1] == "[DONE]", data[-3:]

@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
+import httpx
 
 from bench.rest import left_after
 from tests.integration.house import REAL_MODEL, House, running
+from tests.integration.picture_house import picture_sections
 from tests.tiny_bert import make_tiny_bert
 from tests.tiny_gguf import make_tiny_gguf
 
@@ -35,13 +37,27 @@ def fuzz_house(folder: Path) -> Iterator[House]:
         "legacy_models": dict.fromkeys(_LEGACY, "tiny"),
         "keepalive_s": 0.2,
     }
-    with running(folder, llm={"models": configured}, edge=edge) as house:
+    pictures = picture_sections(models)
+    with running(folder, llm={"models": configured}, edge=edge, **pictures) as house:
         yield house
 
 
 async def rests(house: House) -> None:
     """Fails unless, soon, nothing is left of any request: no permit, no place, no lease but those
-    of loaded models, and no cell of a KV cache but those of prefixes that may stay."""
+    of loaded models, and no cell of a KV cache but those of prefixes that may stay. Jobs that are
+    open are cancelled."""
+    _cancel_jobs(house)
     scheduler, broker, llm = map(house.address, ("scheduler", "broker", "llm"))
     left = await left_after(REST_S, scheduler, broker, llm, WRITERS)
     assert left == [], left
+
+
+def _cancel_jobs(house: House) -> None:
+    with httpx.Client(base_url=house.url, timeout=REST_S, trust_env=False) as http:
+        while True:
+            told = http.get("/v1/jobs", params={"state": "queued,running", "limit": 200}).json()
+            open_jobs = [job for job in told["data"] if not job["cancel_requested"]]
+            if not open_jobs:
+                return
+            for job in open_jobs:
+                http.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()

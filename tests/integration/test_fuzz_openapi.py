@@ -6,7 +6,7 @@ Models are named as they are called, or all would end at a name that nobody has.
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.integration.fuzz_answers import DEADLINE_S, check_stream
 from tests.integration.fuzz_house import fuzz_house, rests
+from tests.integration.fuzz_pictures import affordable, is_of_pictures, model_of
 from tests.integration.house import House
 from tests.integration.test_fuzz import DEEP
 
@@ -69,6 +70,16 @@ def stored(house: House) -> str:
     return str(answer.json()["id"])
 
 
+@pytest.fixture(scope="module")
+def made(house: House) -> dict[str, str]:
+    """A job that has ended, and its result, by the names that paths have for them."""
+    with httpx.Client(base_url=house.url, timeout=DEADLINE_S, trust_env=False) as http:
+        sent = http.post("/v1/images/generations/jobs", json={"prompt": "x"}).json()
+        http.get(f"/v1/jobs/{sent['id']}/events")
+        job = http.get(f"/v1/jobs/{sent['id']}").json()
+    return {"job_id": job["id"], "result_id": job["results"][0]["id"]}
+
+
 def operations(document: Any, *, reshaping: bool) -> Iterator[Operation]:
     """Those that load, unload and swap models, or all others."""
     for found in document.get_all_operations():
@@ -91,7 +102,7 @@ def fuzz(operation: Operation, prepare: Callable[[Case], None]) -> None:
         case = data.draw(operation.as_strategy(generation_mode=data.draw(st.sampled_from(MODES))))
         prepare(case)
         answer = case.call(timeout=DEADLINE_S)
-        if answer.headers["content-type"][0].startswith("text/event-stream"):
+        if answer.headers.get("content-type", [""])[0].startswith("text/event-stream"):
             # The document describes what stands behind `data:`, not the event around it.
             check_stream(operation.path, answer.text)
             case.validate_response(answer, checks=CHECKS[:-1])
@@ -102,9 +113,9 @@ def fuzz(operation: Operation, prepare: Callable[[Case], None]) -> None:
 
 
 def test_every_route_answers_as_the_document_says(
-    house: House, document: Any, stored: str, subtests: pytest.Subtests
+    house: House, document: Any, stored: str, made: dict[str, str], subtests: pytest.Subtests
 ) -> None:
-    prepare = Reaching(unsupported(document.raw_schema), stored)
+    prepare = Reaching(unsupported(document.raw_schema), {"response_id": stored, **made})
     for operation in operations(document, reshaping=False):
         with subtests.test(operation.label):
             fuzz(operation, prepare)
@@ -118,6 +129,12 @@ def test_routes_that_change_models_refuse_what_is_wrong(
     for operation in operations(document, reshaping=True):
         with subtests.test(operation.label):
             fuzz(operation, _of_nobody)
+
+
+def _model_of(path: str) -> str:
+    if is_of_pictures(path):
+        return model_of(path)
+    return _MODELS.get(path.rpartition("/")[2], "tiny")
 
 
 def _of_nobody(case: Case) -> None:
@@ -138,18 +155,22 @@ class Reaching:
     """Makes requests reach what is behind the edge: a bad one stays as bad as it was."""
 
     unsupported: frozenset[str]
-    response_id: str
+    there: Mapping[str, str]
+    """What stands in paths, by its name."""
 
     def __call__(self, case: Case) -> None:
         """Name a model that there is, want a short answer and nothing that is not built."""
-        if "response_id" in case.path_parameters and case.method != "DELETE":
-            case.path_parameters["response_id"] = self.response_id
+        for name in case.path_parameters.keys() & self.there.keys():
+            if case.method != "DELETE":
+                case.path_parameters[name] = self.there[name]
         if case.path == "/v1/models/{name}" and case.path_parameters["name"] > "a":
             case.path_parameters["name"] = "tiny"
         body = self._buildable(case.body)
         if isinstance(body, dict):
             if isinstance(body.get("model"), str | None):
-                body["model"] = _MODELS.get(case.path.rpartition("/")[2], "tiny")
+                body["model"] = _model_of(case.path)
+            if is_of_pictures(case.path):
+                affordable(body)
             for name in _LENGTHS:
                 if isinstance(length := body.get(name), int):
                     body[name] = min(length, _MOST_TOKENS)

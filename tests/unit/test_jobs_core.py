@@ -188,6 +188,13 @@ def test_no_failure_is_of_two_kinds_and_all_are_reasons() -> None:
     assert {Reason(reason) for reason in AWAY | BREAKDOWNS}
 
 
+def test_a_disk_that_is_full_for_a_while_is_no_end() -> None:
+    world = World()
+    accepted(world, "a")
+    world.failed("a", "storage_full")
+    assert not world.rows["a"].ended
+
+
 def test_a_queued_job_is_cancelled_at_once() -> None:
     world = World()
     for name in "abc":

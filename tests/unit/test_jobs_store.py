@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -228,3 +229,17 @@ def test_dropping_twice_is_no_matter(tmp_path: Path) -> None:
     files.drop("j", ("a",))
     files.remove("j")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_last_of_a_disk_is_left_to_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def usage(_: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=(16 << 20) + 9)
+
+    monkeypatch.setattr("services.jobs.files.shutil.disk_usage", usage)
+    assert Files(tmp_path).write("j", "a", b"x" * 9).size_bytes == 9
+    with pytest.raises(Fault) as caught:
+        Files(tmp_path).write("j", "b", b"x" * 10)
+    assert caught.value.reason is Reason.STORAGE_FULL
+    assert [path.name for path in (tmp_path / "j").iterdir()] == ["a"]

@@ -15,6 +15,7 @@ AWAY = frozenset(
         "queue_full",
         "saturated",
         "service_unavailable",
+        "storage_full",
     }
 )
 """Somebody was away or had no room: not the request's doing, and bounded by age alone."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chassis.admission import Admission, Turn, engine_crashed
@@ -27,6 +26,7 @@ from edge.measure import Measure, check_answers
 from edge.roster import Roster
 from edge.speech import PARAM
 from edge.sse import Note, Patience, Source, stream_events
+from edge.whole import WholeBody
 
 if TYPE_CHECKING:
     import grpc
@@ -139,7 +139,8 @@ class Answering:
             await stream_events(source, self.patience, request.receive, send)
             return
         body = await while_connected(request.receive, self._as_body(asked, served, guest))
-        await Response(body, media_type="application/json")(request.scope, request.receive, send)
+        whole = WholeBody(body, "application/json", self.patience.stall_s)
+        await whole(request.scope, request.receive, send)
 
     async def _as_sse(self, asked: Asked, served: Served, guest: Guest) -> Source:
         writer: EventWriter | None = None

@@ -129,7 +129,9 @@ async def open_app(
         hosts = services_of(model_services)
         stack.push_async_callback(hosts.close)
         calls = AdminCalls(catalog, model_services, hosts, config.max_request_s)
-        single = partial(SingleEndpoint, answering.admission, entrance, roster)
+        single = partial(
+            SingleEndpoint, answering.admission, entrance, roster, config.write_stall_s
+        )
         raw |= {path: single(parse) for path, parse in _single_answers(config).items()}
         services = Channels(len(model_services), llm_pb2_grpc.LanguageModelServiceStub)
         stack.push_async_callback(services.close)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chassis.admission import Admission, Turn
@@ -23,6 +22,7 @@ from edge.choice import kind_word
 from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
 from edge.roster import Roster
+from edge.whole import WholeBody
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryCall
@@ -56,6 +56,8 @@ class SingleEndpoint:
     admission: "Admission[Engine]"
     entrance: Entrance
     roster: Roster
+    stall_s: float
+    """A client that takes nothing of its answer for this long is left."""
     parse: Parse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +67,7 @@ class SingleEndpoint:
             raw = await guest.room.read(request)
             wanted = await in_passing(len(raw), lambda: self.parse(raw))
             body = await while_connected(receive, self._answer(wanted, guest))
-        await Response(body, media_type="application/json")(scope, receive, send)
+            await WholeBody(body, "application/json", self.stall_s)(scope, receive, send)
 
     async def _answer(self, wanted: Wanted, guest: Guest) -> bytes:
         check_kind(wanted.kind, await self.roster.behind(wanted.model))

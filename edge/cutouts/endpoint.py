@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chassis.admission import Admission, Turn
@@ -25,6 +24,7 @@ from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
 from edge.roster import Roster
+from edge.whole import WholeBody
 
 if TYPE_CHECKING:
     from grpc.aio import UnaryUnaryCall
@@ -47,6 +47,8 @@ class RemovalEndpoint:
     service: MatteService
     fetch: Fetch
     max_body_bytes: int
+    stall_s: float
+    """A client that takes nothing of its answer for this long is left."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises Fault before the first byte."""
@@ -54,7 +56,7 @@ class RemovalEndpoint:
         with self.entrance.enter(request, self.max_body_bytes) as guest:
             removal = understand(await read_form(request, guest.room))
             body = await while_connected(receive, self._answer(removal, guest))
-        await Response(body.data, media_type=body.mime_type)(scope, receive, send)
+            await WholeBody(body.data, body.mime_type, self.stall_s)(scope, receive, send)
 
     async def _answer(self, removal: Removal, guest: Guest) -> Written:
         model = await self.choice.of(removal.model)

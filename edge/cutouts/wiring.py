@@ -57,6 +57,7 @@ async def open_cutouts(
             service=MatteService(matte_pb2_grpc.MatteServiceStub(channel)),
             fetch=fetch,
             max_body_bytes=config.max_picture_body_mib * MIB,
+            stall_s=config.write_stall_s,
         )
         try:
             yield {PATH: endpoint}

@@ -5,7 +5,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chassis.errors import Fault, Reason
@@ -24,6 +23,7 @@ from edge.pictures.painting import Parse
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
 from edge.sse import Note, Patience, Source, stream_events
+from edge.whole import WholeBody
 
 _PHASES = {
     pb.GenerateResponse.PHASE_CONDITION: "reading the prompt",
@@ -53,7 +53,8 @@ class PaintEndpoint:
                 await stream_events(self._as_sse(work, guest), self.patience, receive, send)
                 return
             body = await while_connected(receive, self._as_body(work, guest))
-        await Response(body, media_type="application/json")(scope, receive, send)
+            whole = WholeBody(body, "application/json", self.patience.stall_s)
+            await whole(scope, receive, send)
 
     async def _understood(self, request: Request, guest: Guest) -> Work:
         form = await read_form(request, guest.room)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,34 @@ async def test_a_client_that_reads_nothing_is_ended(tmp_path: Path) -> None:
             # Though nobody reads what comes:
             await house.peers.seen("generate over")
             await house.peers.seen("admit over")
+
+
+async def test_a_whole_answer_that_nobody_takes_is_cut_short(tmp_path: Path) -> None:
+    size = 16 << 20
+
+    async with opened(tmp_path, write_stall_s=0.3, max_open_requests=1) as house:
+
+        async def talks(_request: Any, _context: Any) -> AsyncIterator[Any]:
+            for _ in range(size >> 16):
+                yield text("x" * 65536)
+            yield finish()
+
+        house.peers.generate = talks
+        async with raw_post(house, CHAT) as reader:
+            await house.peers.seen("admit over")
+            # It holds its place while it is sent, and no longer:
+            refused = await house.http.post("/v1/chat/completions", json=CHAT)
+            assert refused.status_code == 503
+            house.peers.generate = house.peers.says_hello
+            async with asyncio.timeout(DEADLINE_S):
+                while refused.status_code == 503:
+                    refused = await house.http.post("/v1/chat/completions", json=CHAT)
+            assert refused.status_code == 200
+            taken = 0
+            with suppress(ConnectionError):
+                while data := await reader.read(1 << 20):
+                    taken += len(data)
+            assert 0 < taken < size
 
 
 # The scheduler goes and comes.

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from chassis.config import LoosePath, Section
+from hosting.config import HostingSection
 from services.diffusion.core.peak import Growth, PeakProfile
 from services.diffusion.core.sizes import SizeTooLargeError, settled
 from services.diffusion.engine import (
@@ -229,7 +230,7 @@ class ModelConfig(Section):
         return {role: models_dir / file.path for role, file in self.files.items()}
 
 
-class DiffusionConfig(Section):
+class DiffusionConfig(HostingSection):
     """The diffusion service."""
 
     models: Mapping[_Name, ModelConfig] = {}
@@ -242,12 +243,6 @@ class DiffusionConfig(Section):
     """Finished pictures that each engine keeps for exact repeats; 0: none."""
     result_cache_mib: _Size = 64
     """Their bytes together, at most."""
-    engine_host: str = "127.0.0.1"
-    """Over TCP: the address engines bind and are dialled at."""
-    engine_ports: tuple[int, int] | None = Field(default=None, strict=False)
-    """Over TCP: first and last port engines may take. Default: Unix sockets in run_dir."""
-    load_timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    """A load that takes longer has failed."""
 
     def spec(self, model: ModelConfig, models_dir: Path, *, on_card: bool) -> EngineSpec:
         """The engine's view of one of its models, on a card or in host memory."""

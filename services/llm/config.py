@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from chassis.config import FileAt, LoosePath, Section
+from hosting.config import HostingSection
 from services.llm.engine import (
     ALL_LAYERS,
     MOST_PLACES,
@@ -182,16 +183,10 @@ def _or(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-class LlmConfig(Section):
+class LlmConfig(HostingSection):
     """The language model service."""
 
     models: Mapping[_Name, ModelConfig] = {}
     """By the name clients ask for."""
-    engine_host: str = "127.0.0.1"
-    """Over TCP: the address engines bind and are dialled at."""
-    engine_ports: tuple[int, int] | None = Field(default=None, strict=False)
-    """Over TCP: first and last port engines may take. Default: Unix sockets in run_dir."""
     swap_dir: LoosePath | None = None
     """Models may be swapped for files in here, from models_dir; default: none may."""
-    load_timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    """A load that takes longer has failed."""

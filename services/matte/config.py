@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from chassis.config import FileAt, LoosePath, Section
+from hosting.config import HostingSection
 from imaging.values import Encoding, Format
 from services.matte.core.placement import Wanted
 from services.matte.engine import FileKind, NetworkName
@@ -101,7 +102,7 @@ class ModelConfig(Section):
         return self
 
 
-class MatteConfig(Section):
+class MatteConfig(HostingSection):
     """The matting service."""
 
     models: Mapping[_Name, ModelConfig] = {}
@@ -119,12 +120,6 @@ class MatteConfig(Section):
     host_places: _Count = 2
     """Composites, and estimations without a model, that run in the service itself at once; more
     are refused."""
-    engine_host: str = "127.0.0.1"
-    """Over TCP: the address engines bind and are dialled at."""
-    engine_ports: tuple[int, int] | None = Field(default=None, strict=False)
-    """Over TCP: first and last port engines may take. Default: Unix sockets in run_dir."""
-    load_timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    """A load that takes longer has failed."""
 
     @model_validator(mode="after")
     def _default_is_there(self) -> "MatteConfig":

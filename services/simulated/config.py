@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from chassis.config import Section
+from hosting.config import HostingSection
 from services.simulated.profile import LANGUAGE, Profile
 
 _MOST_UNLOAD_S = 3.0
@@ -81,7 +82,7 @@ class ModelConfig(Section):
         )
 
 
-class SimulatedConfig(Section):
+class SimulatedConfig(HostingSection):
     """The service of simulated models."""
 
     models: Mapping[_Name, ModelConfig] = {}
@@ -89,9 +90,3 @@ class SimulatedConfig(Section):
     time_scale: Annotated[float, Field(gt=0)] = 1.0
     """Multiplies all times of all profiles, and those that requests ask for; 0.01: a hundred times
     as fast."""
-    engine_host: str = "127.0.0.1"
-    """Over TCP: the address engines bind and are dialled at."""
-    engine_ports: tuple[int, int] | None = Field(default=None, strict=False)
-    """Over TCP: first and last port engines may take. Default: Unix sockets in run_dir."""
-    load_timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    """A load that takes longer has failed."""

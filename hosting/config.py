@@ -1,0 +1,18 @@
+"""The keys that every section of models has."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from chassis.config import Section
+
+
+class HostingSection(Section):
+    """Base of a section whose models live in engine processes."""
+
+    engine_host: str = "127.0.0.1"
+    """Over TCP: the address engines bind and are dialled at."""
+    engine_ports: tuple[int, int] | None = Field(default=None, strict=False)
+    """Over TCP: first and last port engines may take. Default: Unix sockets in run_dir."""
+    load_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """A load that takes longer has failed."""

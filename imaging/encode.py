@@ -53,8 +53,15 @@ def _check(picture: Picture | Pixels, encoding: Encoding, field: str) -> None:
     )
     if encoding.format is Format.JPEG and alpha is not None:
         raise _cannot(field, "JPEG has no transparency; ask for png or webp, or a background")
+    check_side(max(pixels.shape[:2]), encoding, field)
+
+
+def check_side(side_px: int, encoding: Encoding, field: str = "output") -> None:
+    """For who is about to work on a picture with so long a side. Fault invalid_request where the
+    format cannot hold it.
+    """
     most_px = _MOST_SIDE_PX.get(encoding.format)
-    if most_px is not None and max(pixels.shape[:2]) > most_px:
+    if most_px is not None and side_px > most_px:
         name = encoding.format.name
         raise _cannot(field, f"{name} holds at most {most_px} pixels on a side; ask for png")
 

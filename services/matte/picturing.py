@@ -11,7 +11,7 @@ import numpy as np
 from chassis.errors import Fault, Reason
 from imaging.compose import over
 from imaging.decode import decode, decode_gray
-from imaging.encode import encode
+from imaging.encode import check_side, encode
 from imaging.scale import cover
 from imaging.values import Bounds, Encoded, Encoding, Picture, Pixels
 from services.matte.solving import Solved, estimate
@@ -49,8 +49,11 @@ class Source:
 
 
 def opened(removal: Removal, bounds: Bounds) -> Source:
-    """Raises Fault INVALID_IMAGE, IMAGE_TOO_LARGE, PAYLOAD_TOO_LARGE."""
+    """Raises Fault INVALID_IMAGE, IMAGE_TOO_LARGE, PAYLOAD_TOO_LARGE, and INVALID_REQUEST for what
+    could not be written in the end.
+    """
     picture = _own(decode(removal.image, bounds, "image"))
+    check_side(max(picture.width_px, picture.height_px), removal.encoding)
     ground = None
     if isinstance(removal.backdrop, PlainBackdrop | PictureBackdrop):
         ground = _ground(removal.backdrop, bounds, picture)

@@ -183,3 +183,11 @@ def test_whatever_the_matte_the_cutout_carries_it(
     assert np.array_equal(pixels(removed.matte), alpha)
     assert not cutout[alpha == 0].any()
     assert removed.coverage == pytest.approx(alpha.mean() / 255)
+
+
+def test_what_no_webp_could_hold_is_refused_before_it_is_matted() -> None:
+    wide = file_of(np.zeros((1, 16_384, 3), np.uint8))
+    with pytest.raises(Fault, match="WEBP holds at most 16383 pixels on a side") as caught:
+        picturing.opened(Removal(wide, Encoding(Format.WEBP)), BOUNDS)
+    assert caught.value.reason is Reason.INVALID_REQUEST
+    assert picturing.opened(Removal(wide, PNG), BOUNDS).picture.width_px == 16_384

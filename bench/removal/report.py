@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rich import box
@@ -86,5 +86,12 @@ def _machine() -> Mapping[str, Any]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "load average": round(os.getloadavg()[0], 2),
-        **{name: version(name) for name in ("onnxruntime", "rembg", "pymatting", "pillow")},
+        **{name: _version(name) for name in ("onnxruntime", "rembg", "pymatting", "pillow")},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -140,6 +140,16 @@ class KvCache:
             job.answer.cached = 0
         self._cells.set(job.sequence, job.answer.cached)
 
+    def undo(self, job: Job) -> None:
+        """A step of the job was broken off: forget what it may have written.
+
+        Cells are written at their own places. A recurrent state is written over, by some layers
+        and not by others, whatever the native side says of its positions: begin again.
+        """
+        if not self._room.shares_prefixes:
+            job.answer.cached = 0
+        self.cut_back(job)
+
     def leave(self, job: Job, *, keep: bool) -> None:
         """The job is over; with `keep`, what it has in the cache may be of use to others."""
         self._release(job)

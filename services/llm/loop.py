@@ -255,7 +255,7 @@ class DecodeLoop:
             outcomes = self._step.perform(plan)
         except DecodeAborted:
             for part in plan:
-                self._cache.cut_back(part.job)
+                self._cache.undo(part.job)
         except KvCacheFull:
             self._make_room(plan)
         except Fault as fault:

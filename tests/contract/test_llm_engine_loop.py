@@ -15,7 +15,8 @@ from services.llm import engine_llama
 from services.llm.engine import EngineSpec, Occupancy
 from services.llm.engine_llama import LlamaEngine
 from services.llm.engine_main import until_broken
-from services.llm.values import BarePrompt
+from services.llm.llama_context import DecodeAborted
+from services.llm.values import BarePrompt, TokenPrompt
 from tests.engine_kit import (
     DEADLINE_S,
     FREED_WITHIN_S,
@@ -27,7 +28,9 @@ from tests.engine_kit import (
     refused,
     until,
 )
+from tests.greedy import greedy
 from tests.tiny_gguf import make_tiny_gguf
+from tests.tiny_mamba import make_tiny_mamba
 
 
 @pytest.fixture(scope="module")
@@ -289,3 +292,34 @@ async def test_a_newcomers_chunks_keep_time(slow_engine: LlamaEngine) -> None:
         before = pace._token_s
         await collect(slow_engine.generate(BarePrompt("one two three four " * 60), answer_of(1)))
     assert pace._token_s not in (0.0, before)
+
+
+async def test_a_recurrent_state_is_not_trusted_after_a_step_was_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_tiny_mamba(tmp_path / "mamba.gguf")
+    prompt = TokenPrompt(tuple(range(20, 80)))
+    engine = loaded(EngineSpec(path, context_tokens=256, places=2, threads=1))
+    assert engine._context is not None
+    try:
+        told = await greedy(engine, prompt, 8)
+        decode, cut = engine._context.decode, engine._context.cut
+        steps = 0
+
+        def broken_off_once() -> None:
+            nonlocal steps
+            steps += 1
+            decode()
+            if steps == 2:  # the native side has written, and takes its positions back
+                raise DecodeAborted
+
+        def takes_back(sequence: int, position: int) -> bool:
+            return position > 0 or cut(sequence, position)
+
+        monkeypatch.setattr(engine._context, "decode", broken_off_once)
+        monkeypatch.setattr(engine._context, "cut", takes_back)
+        again = await greedy(engine, prompt, 8)
+        assert again.tokens == told.tokens
+        assert steps > 2
+    finally:
+        engine.close()

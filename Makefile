@@ -49,7 +49,7 @@ test-deep: $(DEV_STAMP) $(MODELS)  ## search for long: new histories, chaos, hos
 	@COHABIT_DEEP=1 $(BIN)/python -m pytest --timeout 3600 tests/deep \
 		tests/unit/test_broker_machine.py tests/sim/test_swaps.py tests/integration/test_chaos.py \
 		tests/integration/test_fuzz.py tests/integration/test_fuzz_openapi.py \
-		tests/integration/test_jobs_kills.py
+		tests/integration/test_jobs_kills.py tests/integration/test_hostile_pictures.py
 
 check: lint type gen-check  ## everything CI looks at besides the tests
 

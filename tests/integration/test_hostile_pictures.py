@@ -6,6 +6,7 @@ memory for one, and nothing is left of the requests.
 
 import asyncio
 import base64
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 
 AT_ONCE = 4
 DEADLINE_S = 60.0
-SAMPLE = 60
+SAMPLE = 60 if os.environ.get("COHABIT_DEEP") else 24
 GROWTH_MIB = 96
 """What allocators may keep of pictures that are gone; one that leaked would keep gigabytes."""
 GOOD = saved(pattern(), "PNG")

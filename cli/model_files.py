@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from chassis import config
 
@@ -33,6 +33,12 @@ class _Model(Protocol):
     @property
     def files(self) -> Mapping[Any, _File]:
         """By what they are to the model; one that stands alone by an empty word."""
+
+
+class _Section(Protocol):
+    @property
+    def models(self) -> Mapping[str, _Model]:
+        """By the name that clients ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +71,9 @@ def sections_with_files(document: config.Document) -> tuple[str, ...]:
 
 def files_of(section: config.Section) -> tuple[ModelFile, ...]:
     """Every file of every model of a section, as they are written."""
-    models: Mapping[str, _Model] = getattr(section, "models")  # noqa: B009 - a section of models
     return tuple(
         ModelFile(name, str(part), file.path, file.source)
-        for name, model in models.items()
+        for name, model in cast("_Section", section).models.items()
         for part, file in model.files.items()
     )
 

@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import sys
 import termios
@@ -38,16 +39,21 @@ class Terminal:
             asyncio.get_running_loop().remove_reader(self.fd)
         self.more.set()
 
-    async def until(self, pattern: str) -> None:
-        """Wait for words on the screen."""
+    async def until(self, pattern: str, since: int = 0) -> int:
+        """Wait for words on the screen; where they ended. Colours and controls are not words."""
         async with asyncio.timeout(DEADLINE_S):
-            while re.search(pattern, self.text) is None:
+            while (found := re.search(pattern, self.text[since:])) is None:
                 self.more.clear()
                 await self.more.wait()
+        return since + found.end()
 
     async def ended(self) -> int:
         async with asyncio.timeout(DEADLINE_S):
             return await self.process.wait()
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,9 @@ class Command:
         return process.returncode, out.decode(), err.decode()
 
     @asynccontextmanager
-    async def on_terminal(self, *words: str) -> AsyncIterator[Terminal]:
+    async def on_terminal(self, *words: str, columns: int = 160) -> AsyncIterator[Terminal]:
         ours, theirs = pty.openpty()
-        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = await asyncio.create_subprocess_exec(
             *self.words(*words),
             stdin=theirs,

@@ -4,17 +4,10 @@ Real sockets, real terminals (a pty) where the command behaves otherwise on one.
 """
 
 import asyncio
-import fcntl
 import json
-import os
-import pty
 import re
 import signal
-import struct
-import sys
-import termios
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +15,6 @@ from typing import Any
 import pytest
 
 from chassis.errors import Fault, Reason, not_implemented
-from chassis.process import child_env
 from chassis.server import Server
 from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
 from cohabit.common.v1.common_pb2 import TIER_PAID
@@ -34,9 +26,10 @@ from cohabit.models.v1.models_pb2 import (
 )
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from cohabit.scheduler.v1 import scheduler_pb2_grpc as rpc
+from tests.command_kit import Command
 
 DEADLINE_S = 30.0
-ROOT = Path(__file__).parents[2]
+COLUMNS = 120
 _BOUND = 16
 
 
@@ -120,28 +113,11 @@ class Broker(broker_pb2_grpc.BrokerServiceServicer):
 
 @dataclass
 class House:
-    """The two servers and the configuration that leads to them."""
+    """The two servers, and the command that is led to them."""
 
-    config: Path
+    command: Command
     scheduler: Scheduler
     servers: dict[str, Server]
-
-    def words(self, *words: str) -> list[str]:
-        return [sys.executable, "-P", "-m", "cli", *words, "--config", str(self.config)]
-
-    async def run(self, *words: str) -> tuple[int | None, str, str]:
-        """Exit status, stdout, stderr; no terminal anywhere."""
-        process = await asyncio.create_subprocess_exec(
-            *self.words(*words),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=child_env(),
-            cwd=ROOT,
-        )
-        async with asyncio.timeout(DEADLINE_S):
-            out, err = await process.communicate()
-        return process.returncode, out.decode(), err.decode()
 
 
 @pytest.fixture
@@ -156,78 +132,17 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     (tmp_path / "r").mkdir()
     for name, server in servers.items():
         await server.start(f"unix:{tmp_path}/r/{name}.sock")
-    yield House(config, scheduler, servers)
+    yield House(Command(config), scheduler, servers)
     for server in servers.values():
         await server.stop()
 
 
-@dataclass
-class Terminal:
-    """A command that believes to talk to a person."""
-
-    process: asyncio.subprocess.Process
-    fd: int
-    text: str = ""
-    more: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def take(self) -> None:
-        try:
-            data = os.read(self.fd, 65_536)
-        except OSError:  # the other end is gone
-            data = b""
-        self.text += data.decode(errors="replace")
-        if not data:
-            asyncio.get_running_loop().remove_reader(self.fd)
-        self.more.set()
-
-    async def until(self, pattern: str, since: int = 0) -> int:
-        """Wait for words on the screen; where they ended. Colours and controls are not words."""
-        async with asyncio.timeout(DEADLINE_S):
-            while (found := re.search(pattern, self.text[since:])) is None:
-                self.more.clear()
-                await self.more.wait()
-        return since + found.end()
-
-    async def ended(self) -> int:
-        async with asyncio.timeout(DEADLINE_S):
-            return await self.process.wait()
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process.send_signal(signal.SIGWINCH)
-
-
-@asynccontextmanager
-async def on_terminal(house: House, *words: str) -> AsyncIterator[Terminal]:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    process = await asyncio.create_subprocess_exec(
-        *house.words(*words),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**child_env(), "TERM": "xterm-256color"},
-        cwd=ROOT,
-    )
-    os.close(theirs)
-    terminal = Terminal(process, ours)
-    asyncio.get_running_loop().add_reader(ours, terminal.take)
-    try:
-        yield terminal
-    finally:
-        asyncio.get_running_loop().remove_reader(ours)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        os.close(ours)
-
-
 async def test_models_once_and_as_json(house: House) -> None:
-    code, out, err = await house.run("models")
+    code, out, err = await house.command.run("models")
     assert (code, err) == (0, "")
     assert out.startswith("gpu0  1,000 MiB, 900 MiB to lease\n")
     assert "\nqwen3  ready  100\n" in out
-    code, out, _ = await house.run("models", "--json")
+    code, out, _ = await house.command.run("models", "--json")
     assert code == 0
     said = json.loads(out)
     assert [model["model_key"] for model in said["models"]] == ["qwen3", "sdxl"]
@@ -236,7 +151,7 @@ async def test_models_once_and_as_json(house: House) -> None:
 
 async def test_models_without_a_broker_shows_what_is_known(house: House) -> None:
     await house.servers.pop("broker").stop()
-    code, out, _ = await house.run("models", "--once")
+    code, out, _ = await house.command.run("models", "--once")
     assert code == 1
     assert "qwen3" in out
     assert "The broker does not answer; start the house" in out
@@ -248,14 +163,14 @@ async def test_models_without_a_broker_shows_what_is_known(house: House) -> None
 async def test_a_house_that_does_not_run_is_one_sentence(house: House, words: list[str]) -> None:
     while house.servers:
         await house.servers.popitem()[1].stop()
-    code, out, err = await house.run(*words)
+    code, out, err = await house.command.run(*words)
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
     assert "does not answer; start the house with `cohabit up`" in err
 
 
 async def test_models_live_follows_what_happens(house: House) -> None:
-    async with on_terminal(house, "models") as terminal:
+    async with house.command.on_terminal("models", columns=COLUMNS) as terminal:
         at = await terminal.until("qwen3")
         await house.scheduler.watched.put(status("flux-dev"))
         at = await terminal.until("flux-dev", at)
@@ -272,7 +187,7 @@ async def test_models_live_follows_what_happens(house: House) -> None:
 
 async def test_models_live_asks_where_nothing_is_streamed(house: House) -> None:
     house.scheduler.streams = False
-    async with on_terminal(house, "models") as terminal:
+    async with house.command.on_terminal("models", columns=COLUMNS) as terminal:
         at = await terminal.until("qwen3")
         house.scheduler.status = status("flux-dev")
         await terminal.until("flux-dev", at)
@@ -285,14 +200,14 @@ async def test_models_live_asks_where_nothing_is_streamed(house: House) -> None:
 async def test_load_is_one_line_where_there_is_no_terminal(house: House) -> None:
     for said in (MODEL_STATE_COLD, MODEL_STATE_LOADING, MODEL_STATE_READY):
         await house.scheduler.loads.put(pb.LoadModelResponse(state=said))
-    code, out, err = await house.run("load", "qwen3", "--tier", "paid")
+    code, out, err = await house.command.run("load", "qwen3", "--tier", "paid")
     assert (code, err) == (0, "")
     assert re.fullmatch(r"qwen3 is ready after \d+\.\d s\.\n", out)
     assert house.scheduler.asked == [pb.LoadModelRequest(model="qwen3", tier=TIER_PAID)]
 
 
 async def test_load_shows_its_stages_on_a_terminal(house: House) -> None:
-    async with on_terminal(house, "load", "flux-dev") as terminal:
+    async with house.command.on_terminal("load", "flux-dev", columns=COLUMNS) as terminal:
         at = await terminal.until("queued")
         await house.scheduler.loads.put(pb.LoadModelResponse(state=MODEL_STATE_COLD))
         leaving = status("sdxl")
@@ -309,7 +224,7 @@ async def test_load_shows_its_stages_on_a_terminal(house: House) -> None:
 
 
 async def test_ctrl_c_gives_the_load_up(house: House) -> None:
-    async with on_terminal(house, "load", "qwen3") as terminal:
+    async with house.command.on_terminal("load", "qwen3", columns=COLUMNS) as terminal:
         await house.scheduler.loads.put(
             pb.LoadModelResponse(state=MODEL_STATE_LOADING, progress=0.1)
         )
@@ -323,22 +238,22 @@ async def test_ctrl_c_gives_the_load_up(house: House) -> None:
 
 async def test_a_load_that_fails_or_ends_early_is_a_sentence(house: House) -> None:
     await house.scheduler.loads.put(Fault(Reason.MODEL_FAILED, "Its file is cut off."))
-    assert await house.run("load", "qwen3") == (1, "", "Its file is cut off.\n")
+    assert await house.command.run("load", "qwen3") == (1, "", "Its file is cut off.\n")
     await house.scheduler.loads.put(None)
-    code, _, err = await house.run("load", "qwen3")
+    code, _, err = await house.command.run("load", "qwen3")
     assert code == 1
     assert err.startswith("The load of qwen3 ended before it was ready;")
 
 
 async def test_unload_says_what_was_asked_and_what_came_of_it(house: House) -> None:
-    assert await house.run("unload", "qwen3") == (0, "qwen3 is unloaded.\n", "")
-    assert (await house.run("unload", "qwen3", "--force", "--drain", "0"))[0] == 0
+    assert await house.command.run("unload", "qwen3") == (0, "qwen3 is unloaded.\n", "")
+    assert (await house.command.run("unload", "qwen3", "--force", "--drain", "0"))[0] == 0
     assert house.scheduler.asked == [
         pb.UnloadModelRequest(model="qwen3"),
         pb.UnloadModelRequest(model="qwen3", drain_ms=1, force=True),
     ]
     house.scheduler.unload = Fault(Reason.MODEL_BUSY, "It is running 2 request(s).")
-    assert await house.run("unload", "qwen3") == (1, "", "It is running 2 request(s).\n")
+    assert await house.command.run("unload", "qwen3") == (1, "", "It is running 2 request(s).\n")
 
 
 async def test_an_unknown_model_is_told_which_there_are(house: House) -> None:
@@ -346,7 +261,7 @@ async def test_an_unknown_model_is_told_which_there_are(house: House) -> None:
     house.scheduler.unload = house.scheduler.plan = missing
     await house.scheduler.loads.put(missing)
     for command in ("load", "unload", "plan"):
-        code, _, err = await house.run(command, "sdx")
+        code, _, err = await house.command.run(command, "sdx")
         assert (code, err) == (1, "There is no model 'sdx'; there are: sdxl, qwen3.\n")
 
 
@@ -354,25 +269,25 @@ async def test_plan_tells_what_would_happen(house: House) -> None:
     plan = pb.PlanResidencyResponse(feasible=True, needed_mib=9, explanation="sdxl is idle.")
     plan.evictions.add(model_key="sdxl", freed_mib=10, cost=0.5, why="idle")
     house.scheduler.plan, house.scheduler.status = plan, status("flux-dev", "sdxl")
-    code, out, _ = await house.run("plan", "flux-dev")
+    code, out, _ = await house.command.run("plan", "flux-dev")
     assert code == 0
     assert "\n1  sdxl   10 MiB  0.50  idle\n" in out
-    code, out, _ = await house.run("plan", "flux-dev", "--json", "--tier", "paid")
+    code, out, _ = await house.command.run("plan", "flux-dev", "--json", "--tier", "paid")
     assert json.loads(out)["evictions"] == [
         {"model_key": "sdxl", "freed_mib": 10, "cost": 0.5, "why": "idle"}
     ]
     assert house.scheduler.asked[-1].tier == TIER_PAID
     house.scheduler.plan = pb.PlanResidencyResponse(explanation="All are pinned.")
-    assert (await house.run("plan", "flux-dev"))[0] == 1
+    assert (await house.command.run("plan", "flux-dev"))[0] == 1
     house.scheduler.plan = not_implemented("SchedulerService.PlanResidency")
-    code, _, err = await house.run("plan", "flux-dev")
+    code, _, err = await house.command.run("plan", "flux-dev")
     assert (code, err.count("\n")) == (1, 1)
     assert "is not built yet" in err
 
 
 async def test_leases_and_what_is_in_use(house: House) -> None:
-    code, out, _ = await house.run("leases")
+    code, out, _ = await house.command.run("leases")
     assert code == 0
     assert "1 lease: 100 MiB granted, 0 MiB in use" in out
-    code, out, _ = await house.run("leases", "--json")
+    code, out, _ = await house.command.run("leases", "--json")
     assert json.loads(out)["granted_mib"] == 100

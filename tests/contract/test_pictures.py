@@ -1,6 +1,5 @@
 """Pictures over real HTTP, asked for by OpenAI's own client and by others."""
 
-import asyncio
 import base64
 import io
 import json
@@ -8,15 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from PIL import Image
 
 from chassis.errors import Fault, Reason
 from cohabit.common.v1 import common_pb2
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
-from cohabit.models.v1 import models_pb2
-from tests.edge_kit import MODEL, House, opened
+from tests.edge_kit import House, opened
 from tests.picture_kit import (
     EDITOR,
     PAINTER,
@@ -27,7 +24,6 @@ from tests.picture_kit import (
     opened_with_pictures,
     painted,
     png,
-    preview,
     started,
 )
 
@@ -144,104 +140,6 @@ async def test_pictures_to_start_from_and_to_look_at(house: House) -> None:
         ("", "/l/a.safetensors"),
     ]
     assert (plan.width_px, plan.height_px, plan.input_images) == (4, 3, 3)
-
-
-# Streams.
-
-
-async def test_a_stream_shows_partial_pictures(house: House) -> None:
-    stream = await house.openai.images.generate(
-        model=PAINTER, prompt="A lake", stream=True, partial_images=2, quality="hd"
-    )
-    events = [event async for event in stream]
-    assert [event.type for event in events] == [
-        "image_generation.partial_image",
-        "image_generation.partial_image",
-        "image_generation.completed",
-    ]
-    first, second, done = events
-    assert first.type == "image_generation.partial_image"
-    assert second.type == "image_generation.partial_image"
-    assert (first.partial_image_index, second.partial_image_index) == (0, 1)
-    assert [base64.b64decode(one.b64_json)[3:] for one in (first, second)] == [b"2", b"3"]
-    assert (first.output_format, first.size, first.quality) == ("jpeg", "64x128", "auto")
-    assert done.type == "image_generation.completed"
-    assert base64.b64decode(done.b64_json) == PNG
-    assert (done.output_format, done.usage.total_tokens) == ("png", 0)
-    assert (done.model_extra or {})["metrics"]["seed"] == 77
-    (sent,) = darkroom(house).requests
-    assert (sent.preview.every_steps, sent.preview.max_px) == (1, 512)
-
-
-async def test_a_stream_of_edits_has_their_names(house: House) -> None:
-    stream = await house.openai.images.edit(
-        model=PAINTER,
-        prompt="A lake",
-        image=("a.png", PNG),
-        n=2,
-        stream=True,
-        partial_images=1,
-    )
-    types = [event.type async for event in stream]
-    assert types == ["image_edit.partial_image", "image_edit.completed"] * 2
-
-
-async def test_a_silent_stream_says_what_is_waited_for(tmp_path: Path) -> None:
-    async with opened_with_pictures(tmp_path, keepalive_s=0.05) as house:
-        house.peers.admit = house.peers.queues
-        body = {"model": PAINTER, "prompt": "A lake", "stream": True}
-        async with house.http.stream("POST", GENERATIONS, json=body) as answer:
-            async for line in answer.aiter_lines():
-                if "queued behind 3" in line:
-                    break
-        await house.peers.seen("admit over")
-
-
-async def test_a_stream_that_fails_in_the_middle_raises(house: House) -> None:
-    async def fails(_request: Any, _context: Any) -> AsyncIterator[Any]:
-        yield started(1)
-        yield preview(3)
-        raise Fault(Reason.SLOW_READER, "Read faster.")
-
-    darkroom(house).paint = fails
-    stream = await house.openai.images.generate(
-        model=PAINTER, prompt="A lake", stream=True, partial_images=1
-    )
-    with pytest.raises(openai.APIError, match="Read faster"):
-        async for _ in stream:
-            pass
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_an_engine_that_ends_without_a_picture_has_crashed(
-    house: House, stream: bool
-) -> None:
-    async def ends(_request: Any, _context: Any) -> AsyncIterator[Any]:
-        yield started(1)
-        yield painted(1)
-
-    darkroom(house).paint = ends
-    body = {"model": PAINTER, "prompt": "A lake", "stream": stream}
-    answer = await house.http.post(GENERATIONS, json=body)
-    assert answer.status_code == 503
-    assert answer.json()["error"]["code"] == "engine_crashed"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_ends_its_picture(house: House, stream: bool) -> None:
-    async def hangs(_request: Any, _context: Any) -> AsyncIterator[Any]:
-        yield started(1)
-        await asyncio.Event().wait()
-
-    darkroom(house).paint = hangs
-    body = json.dumps({"model": PAINTER, "prompt": "A lake", "stream": stream}).encode()
-    _, writer = await asyncio.open_connection(*house.url.removeprefix("http://").split(":"))
-    head = f"POST {GENERATIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    writer.write(head.encode() + body)
-    await house.peers.seen("paint")
-    writer.transport.abort()
-    await house.peers.seen("paint over")
-    await house.peers.seen("admit over")
 
 
 # Edits.
@@ -368,142 +266,6 @@ async def test_backdrops_are_painted_when_nothing_else_is_to_be_done(tmp_path: P
         plain, styled = darkroom(house).requests
         assert (plain.HasField("init_image"), styled.init_image.data) == (False, PNG)
         assert styled.strength == pytest.approx(0.3)
-
-
-# Models.
-
-
-@pytest.mark.parametrize("path", [GENERATIONS, BACKGROUNDS])
-async def test_a_model_that_does_not_paint_is_not_woken(house: House, path: str) -> None:
-    house.peers.models += [
-        models_pb2.Model(key="fake", kind=models_pb2.MODEL_KIND_DIFFUSION, service="simulated"),
-    ]
-    for model in (MODEL, "fake"):
-        told = await refused(house, path, json={"model": model, "prompt": "A lake"})
-        assert (told["code"], told["param"]) == ("modality_unsupported", "model")
-        assert f"`{model}`" in told["message"]
-
-
-async def test_which_model_paints_when_none_is_named(house: House, tmp_path: Path) -> None:
-    told = await refused(house, GENERATIONS, json={"prompt": "A lake"})
-    assert (told["param"], "several" in told["message"]) == ("model", True)
-    house.peers.models.pop()
-    assert (await house.http.post(GENERATIONS, json={"prompt": "A lake"})).status_code == 200
-    assert house.peers.admits[0].model == PAINTER
-    (tmp_path / "b").mkdir()
-    async with opened_with_pictures(tmp_path / "b", default_image_model=EDITOR) as other:
-        for path in (GENERATIONS, BACKGROUNDS):
-            await other.http.post(path, json={"prompt": "A lake"})
-        assert [admit.model for admit in other.peers.admits] == [EDITOR, EDITOR]
-
-
-async def test_a_model_nobody_has(house: House) -> None:
-    async def refuses(_request: Any, _context: Any) -> AsyncIterator[Any]:
-        raise Fault(Reason.MODEL_NOT_FOUND, "No.")
-        yield
-
-    house.peers.admit = refuses
-    with pytest.raises(openai.NotFoundError, match="`dall-e-3` does not exist"):
-        await house.openai.images.generate(model="dall-e-3", prompt="A lake")
-
-
-async def test_a_picture_that_can_never_fit_is_refused_at_once(house: House) -> None:
-    def plan(_asked: Any) -> Any:
-        told = {"param": "width_px", "max_px": "100"}
-        raise Fault(Reason.IMAGE_TOO_LARGE, "Too large.", metadata=told)
-
-    darkroom(house).plan = plan
-    told = await refused(house, GENERATIONS, json={"model": PAINTER, "prompt": "A lake"})
-    assert (told["code"], told["param"]) == ("image_too_large", "size")
-
-
-# Refusals.
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"prompt": ""}, "prompt"),
-        ({"prompt": "é" * 20_000}, "prompt"),
-        ({"n": 11}, "n"),
-        ({"size": "0x64"}, "size"),
-        ({"size": "64"}, "size"),
-        ({"width": 64}, "height"),
-        ({"width": 64, "height": 64, "size": "64x64"}, "size"),
-        ({"response_format": "url"}, "response_format"),
-        ({"output_format": "gif"}, "output_format"),
-        ({"output_compression": 50}, "output_compression"),
-        ({"background": "transparent"}, "background"),
-        ({"partial_images": 1}, "partial_images"),
-        ({"partial_images": 4, "stream": True}, "partial_images"),
-        ({"steps": 151}, "steps"),
-        ({"steps": "4"}, "steps"),
-        ({"guidance": 31}, "guidance"),
-        ({"sampler": "magic"}, "sampler"),
-        ({"strength": 0.5}, "strength"),
-        ({"seed": -2}, "seed"),
-        ({"seed": 2**63 - 1, "n": 2}, "seed"),
-        ({"loras": [{}]}, "loras[0]"),
-        ({"loras": [{"lora_id": "a", "path": "/a"}]}, "loras[0]"),
-        ({"loras": [{"lora_id": "a"}] * 9}, "loras"),
-        ({"loras": [{"path": "/a", "filename": "b"}]}, "loras[0].filename"),
-        ({"svg": {"model": "x"}}, "svg"),
-        ({"image": "!!"}, "image"),
-        ({"image": "file:///etc/passwd"}, "image"),
-        ({"image": "data:text/plain,hello"}, "image"),
-        ({"image": base64.b64encode(b"<svg/>").decode()}, "image"),
-        ({"model": EDITOR, "reference_images": [PNG_WORDS, ""]}, "reference_images[1]"),
-        ({"model": EDITOR, "reference_images": [PNG_WORDS, "AAAA"]}, "reference_images[1]"),
-        ({"reference_images": [PNG_WORDS] * 9}, "reference_images"),
-    ],
-)
-async def test_a_field_that_is_wrong_is_named(
-    house: House, fields: dict[str, Any], param: str
-) -> None:
-    body = {"model": PAINTER, "prompt": "A lake", **fields}
-    assert (await refused(house, GENERATIONS, json=body))["param"] == param
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({}, "image"),
-        ({"image": [PNG_WORDS] * 10}, "image"),
-        ({"images": [PNG_WORDS] * 9}, "images[8]"),
-        ({"images": [{"file_id": "f"}]}, "images[0].file_id"),
-        ({"image": PNG_WORDS, "mask": "https://u:p@example.com/m.png"}, "mask"),
-        ({"image": "http://127.0.0.1/a.png"}, "image"),
-    ],
-)
-async def test_an_edit_that_is_wrong_names_the_field(
-    house: House, fields: dict[str, Any], param: str
-) -> None:
-    body = {"model": EDITOR, "prompt": "A lake", **fields}
-    assert (await refused(house, EDITS, json=body))["param"] == param
-
-
-async def test_transparency_is_pointed_to_where_it_is_made(house: House) -> None:
-    body = {"model": PAINTER, "prompt": "A cat", "background": "transparent"}
-    told = await refused(house, GENERATIONS, json=body)
-    assert "/v1/images/foreground-generations/jobs" in told["message"]
-
-
-async def test_a_path_of_this_machine_is_for_those_who_are_on_it(house: House) -> None:
-    body = {"model": PAINTER, "prompt": "A cat", "loras": [{"path": "/a.safetensors"}]}
-    answer = await house.http.post(GENERATIONS, json=body, headers={"x-forwarded-for": "1.2.3.4"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "lora_path_refused")
-    assert answer.json()["error"]["param"] == "loras[0].path"
-
-
-async def test_a_body_of_pictures_may_be_larger_than_others_and_no_larger(tmp_path: Path) -> None:
-    async with opened_with_pictures(tmp_path, max_body_mib=1, max_picture_body_mib=3) as house:
-        large = {"image": io.BytesIO(PNG + b"\0" * (2 << 20))}
-        data = {"model": PAINTER, "prompt": "A boat"}
-        assert (await house.http.post(EDITS, data=data, files=large)).status_code == 200
-        assert len(darkroom(house).requests[0].init_image.data) == len(PNG) + (2 << 20)
-        huge = {"image": io.BytesIO(PNG + b"\0" * (3 << 20))}
-        answer = await house.http.post(EDITS, data=data, files=huge)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
 
 
 # Around them.

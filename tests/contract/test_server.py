@@ -9,8 +9,6 @@ import sys
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,95 +17,18 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from chassis import log
 from chassis import server as bootstrap
 from chassis.channel import REQUEST_ID, open_channel
 from chassis.errors import Fault, Reason
 from chassis.process import child_env
-from chassis.server import CannotListen, Server, service_name
+from chassis.server import CannotListen, Server
 from chassis.status import fault_of
-from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
+from tests.server_kit import NAME, Fixture, Toy, revoke, serving
 
-NAME = service_name(pb, "EngineService")
 DEADLINE_S = 20.0
 ROOT = Path(__file__).parents[2]
-
-
-@dataclass
-class Toy(rpc.EngineServiceServicer):
-    """RevokePermit does what the permit's name says; WatchEngine streams until let go."""
-
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-    begun: int = 0
-    sent: int = 0
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    request_ids: list[str] = field(default_factory=list)
-
-    async def RevokePermit(
-        self, request: pb.RevokePermitRequest, context: Any
-    ) -> pb.RevokePermitResponse:
-        self.request_ids.append(log.request_id.get())
-        self.begun += 1
-        _misbehave(request.permit_id)
-        if request.permit_id == "wait":
-            await self.go.wait()
-        return pb.RevokePermitResponse(running=True)
-
-    async def DrainEngine(
-        self, request: pb.DrainEngineRequest, context: Any
-    ) -> pb.DrainEngineResponse:
-        raise NotImplementedError
-
-    async def WatchEngine(
-        self, request: pb.WatchEngineRequest, context: Any
-    ) -> AsyncIterator[pb.WatchEngineResponse]:
-        self.begun += 1
-        try:
-            yield pb.WatchEngineResponse(load_progress=0.5)
-            asked = dict(context.invocation_metadata()).get("do", "")
-            _misbehave(asked)
-            while asked == "flood":
-                self.sent += 1
-                yield pb.WatchEngineResponse(failed=common_pb2.Failure(message="x" * 100_000))
-            await self.go.wait()
-            yield pb.WatchEngineResponse(load_progress=1.0)
-        finally:
-            self.ended.set()
-
-
-def _misbehave(how: str) -> None:
-    if how == "fault":
-        raise Fault(Reason.MODEL_BUSY, "Busy; wait.", retry_after_s=1.234, metadata={"place": "3"})
-    if how == "long":
-        raise Fault(Reason.INVALID_REQUEST, "No '" + "ü" * 100_000 + "'.")
-    if how == "bug":
-        raise ZeroDivisionError("secret")
-
-
-@dataclass
-class Fixture:
-    server: Server
-    toy: Toy
-    target: str
-    channel: grpc.aio.Channel
-    stub: "rpc.EngineServiceAsyncStub"
-
-    async def health(self) -> int:
-        stub: Any = health_pb2_grpc.HealthStub(self.channel)
-        answer = await stub.Check(health_pb2.HealthCheckRequest(service=NAME))
-        return int(answer.status)
-
-
-@asynccontextmanager
-async def serving(listen: str, drain_s: float = 0.2) -> AsyncIterator[Fixture]:
-    server, toy = Server([NAME], drain_s=drain_s), Toy()
-    rpc.add_EngineServiceServicer_to_server(toy, server.grpc)
-    target = await server.start(listen)
-    async with open_channel(target) as channel:
-        yield Fixture(server, toy, target, channel, rpc.EngineServiceStub(channel))
-    await server.stop()
 
 
 @pytest.fixture(params=["unix", "tcp"])
@@ -115,10 +36,6 @@ async def wire(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     listen = f"unix:{tmp_path}/new/s.sock" if request.param == "unix" else "127.0.0.1:0"
     async with serving(listen) as fixture:
         yield fixture
-
-
-def revoke(name: str) -> pb.RevokePermitRequest:
-    return pb.RevokePermitRequest(permit_id=name)
 
 
 async def refusal(call: Awaitable[Any]) -> tuple[grpc.aio.AioRpcError, Fault]:
@@ -352,7 +269,7 @@ CHILD = """
 import asyncio, sys
 from chassis import log
 from chassis.server import Server, run
-from tests.contract.test_server import NAME, Toy, rpc
+from tests.server_kit import NAME, Toy, rpc
 
 async def main():
     log.configure("child")

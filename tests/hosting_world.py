@@ -25,6 +25,7 @@ from cohabit.common.v1 import common_pb2
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
+from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from hosting.host import ModelHost
 from hosting.hosted import Hosted
 from hosting.leases import LeaseBook
@@ -272,3 +273,25 @@ async def world(
         assert not list((folder / "run").glob("engine-*"))
         names = {t.get_coro().__qualname__ for t in asyncio.all_tasks() - tasks}  # type: ignore[union-attr]
         assert not {n for n in names if n.startswith(_OURS)}
+
+
+class Grants(scheduler_pb2_grpc.SchedulerServiceServicer):
+    """A scheduler that grants everything at once, at the engine that it is told."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, str] = {}
+        self.asked: list[scheduler_pb2.AdmitRequest] = []
+        self.ended = 0
+
+    async def Admit(self, request: Any, _context: Any) -> AsyncIterator[Any]:
+        self.asked.append(request)
+        granted = scheduler_pb2.AdmitResponse.Granted(
+            permit_id=f"granted-{len(self.asked)}",
+            address=self.addresses[request.model],
+            model_key=request.model,
+        )
+        try:
+            yield scheduler_pb2.AdmitResponse(granted=granted)
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1

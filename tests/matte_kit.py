@@ -18,7 +18,7 @@ from cohabit.common.v1 import common_pb2
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.matte.v1 import matte_pb2_grpc as rpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
-from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from hosting.host import ModelHost
 from hosting.leases import LeaseBook
 from hosting.servicer import ModelServicer
@@ -29,7 +29,7 @@ from services.matte.clients import Scheduler
 from services.matte.config import MatteConfig
 from services.matte.host_work import HostWork
 from services.matte.servicer import Defaults, MatteServicer
-from tests.hosting_world import DEADLINE_S, broker_process
+from tests.hosting_world import DEADLINE_S, Grants, broker_process
 
 ROOT = Path(__file__).parents[1]
 U2NETP = ROOT / "models" / "u2netp.onnx"
@@ -60,28 +60,6 @@ def media(data: bytes, mime_type: str = "image/png") -> common_pb2.Media:
 
 def pixels_of(answer: common_pb2.Media) -> np.ndarray[Any, Any]:
     return np.asarray(Image.open(BytesIO(answer.data)))
-
-
-class Grants(scheduler_pb2_grpc.SchedulerServiceServicer):
-    """A scheduler that grants everything at once, at the engine that it is told."""
-
-    def __init__(self) -> None:
-        self.addresses: dict[str, str] = {}
-        self.asked: list[scheduler_pb2.AdmitRequest] = []
-        self.ended = 0
-
-    async def Admit(self, request: Any, _context: Any) -> AsyncIterator[Any]:
-        self.asked.append(request)
-        granted = scheduler_pb2.AdmitResponse.Granted(
-            permit_id=f"granted-{len(self.asked)}",
-            address=self.addresses[request.model],
-            model_key=request.model,
-        )
-        try:
-            yield scheduler_pb2.AdmitResponse(granted=granted)
-            await asyncio.Event().wait()
-        finally:
-            self.ended += 1
 
 
 @dataclass(frozen=True, slots=True)

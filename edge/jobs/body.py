@@ -114,6 +114,7 @@ class RemovalJobBody(BackdropFields, kw_only=True):
 class ForegroundJobBody(BackdropFields, kw_only=True):
     """A subject to be made of a prompt, and cut out."""
 
+    # Fields of ImageJobBody again: msgspec lets a struct have them from one line of bases alone.
     prompt: Prompt
     model: Name | None = None
     """Makes the picture; may be left out where the house has one, or a default."""

@@ -18,7 +18,7 @@ from cohabit.common.v1 import common_pb2
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
-from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from cohabit.scheduler.v1 import scheduler_pb2_grpc
 from hosting.host import ModelHost
 from hosting.leases import LeaseBook
 from hosting.servicer import ModelServicer
@@ -28,33 +28,11 @@ from services.llm.config import ModelConfig
 from services.llm.counting import Counter
 from services.llm.servicer import LanguageModelServicer
 from services.llm.vector_catalog import source_of
-from tests.hosting_world import DEADLINE_S, broker_process, drained, refusal
+from tests.hosting_world import DEADLINE_S, Grants, broker_process, drained, refusal
 from tests.tiny_bert import CLS, SEP, make_tiny_bert
 from tests.tiny_gguf import IM_END, make_tiny_gguf
 
 KINDS = {"tiny": "language", "bert": "embedding", "rank": "reranker"}
-
-
-class Grants(scheduler_pb2_grpc.SchedulerServiceServicer):
-    """A scheduler that grants everything at once, at the engine that it is told."""
-
-    def __init__(self) -> None:
-        self.addresses: dict[str, str] = {}
-        self.granted = 0
-        self.ended = 0
-
-    async def Admit(self, request: Any, _context: Any) -> AsyncIterator[Any]:
-        self.granted += 1
-        granted = scheduler_pb2.AdmitResponse.Granted(
-            permit_id=f"p{self.granted}",
-            address=self.addresses[request.model],
-            model_key=request.model,
-        )
-        try:
-            yield scheduler_pb2.AdmitResponse(granted=granted)
-            await asyncio.Event().wait()
-        finally:
-            self.ended += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +122,9 @@ async def test_the_service_admits_for_who_embeds_and_reranks(tmp_path: Path) -> 
         both = pb.EmbedRequest(model="bert", texts=["a"], token_ids=[ids])
         assert (await refusal(s.llm.Embed(both))).reason is Reason.INVALID_REQUEST
         async with asyncio.timeout(DEADLINE_S):
-            while s.grants.ended < s.grants.granted:  # noqa: ASYNC110  the streams end on their own
+            while s.grants.ended < len(s.grants.asked):  # noqa: ASYNC110  they end by themselves
                 await asyncio.sleep(0.001)
-        assert s.grants.granted == 4
+        assert len(s.grants.asked) == 4
 
 
 async def test_an_engine_wants_a_permit_for_vectors_and_none_for_tokens(tmp_path: Path) -> None:
@@ -234,4 +212,4 @@ async def test_what_another_kind_does_is_refused_before_anything_is_loaded(tmp_p
             fault = await refusal(call)
             assert fault.reason is Reason.NOT_IMPLEMENTED
             assert fault.metadata["param"] == "model"
-        assert s.grants.granted == 0
+        assert len(s.grants.asked) == 0

@@ -45,7 +45,7 @@ async def test_models_are_described_for_the_device_of_the_house(
 ) -> None:
     host = await hosted(premises, tmp_path / "later")
     server = premises.server((), host, ())
-    assert host.get("noted").spec.owner == "gpu0"  # as the broker calls a simulated card
+    assert host.get("noted").spec.owner == "sim0"  # as the broker calls a simulated card
     await server.stop()
 
 

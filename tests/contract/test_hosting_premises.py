@@ -7,6 +7,7 @@ import pytest
 
 from chassis import config
 from chassis.main import Context
+from hosting.broadcast import Fallen
 from hosting.config import HostingSection
 from hosting.host import ModelHost
 from hosting.premises import Premises
@@ -57,6 +58,15 @@ async def test_a_file_that_comes_later_is_seen(premises: Premises, tmp_path: Pat
     file.touch()
     await until(lambda: not host.get("noted").spec.problem, "a look at the file")
     await server.stop()
+
+
+async def test_who_watches_the_models_is_let_go(premises: Premises, tmp_path: Path) -> None:
+    host = await hosted(premises, tmp_path / "later")
+    server = premises.server((), host, ())
+    with host.events.subscribe() as watcher:
+        await server.stop()
+        with pytest.raises(Fallen):
+            await watcher.next(0.01)
 
 
 async def test_all_is_closed_the_models_first_and_the_leases_last(

@@ -30,7 +30,9 @@ from tests.tiny_diffusion import make_tiny_diffusion
 STANDS_IN = Path(__file__).parent / "bin"
 """Programs that take the place of those which would never end, or would test themselves."""
 _SEEN = (
+    "LICENSE",
     "Makefile",
+    "README.md",
     "constraints.txt",
     "pyproject.toml",
     "cohabit.yaml",
@@ -181,8 +183,25 @@ def simulated(folder: Path) -> Iterator[Shell]:
         yield Shell(folder, replaced, env)
 
 
+@contextmanager
+def machine(folder: Path) -> Iterator[Shell]:
+    """A machine of one's own, whose root is a folder: its commands reach no other."""
+    clone(folder)
+    root = folder / "root"
+    (root / "etc").mkdir(parents=True)
+    for stand_in in ("systemctl", "journalctl", "systemd-sysusers"):
+        (folder / "bin" / stand_in).symlink_to(STANDS_IN / stand_in)
+    replaced = {
+        "/opt/cohabit/bin/pip": str(STANDS_IN / "pip"),
+        "/opt/cohabit": f"{root}/opt/cohabit",
+        "/etc/": f"{root}/etc/",
+    }
+    yield Shell(folder, replaced, {"MACHINE": str(root)})
+
+
 SCENES: dict[str, Scene] = {
     "nothing": nothing,
     "house": house,
     "simulated": simulated,
+    "machine": machine,
 }

@@ -125,6 +125,8 @@ async def _publish(models: Models) -> None:
 
 
 def _show(model: pb.Model) -> None:
+    for outcome in ("ready", "failed", "given_up"):
+        LOADS.labels(model.key, outcome)  # from 0 on, so that the first one is seen as such
     for state in State:
         STATE.labels(model.key, state.name.lower()).set(state.value == model.state)
     INSTANCES.labels(model.key).set(len(model.instances))

@@ -42,7 +42,7 @@ from edge.described_text import (
     RESPONSES_PATH,
 )
 from edge.entrance import Door, Entrance
-from edge.house import House
+from edge.house import EdgeNow, House
 from edge.jobs.wiring import open_jobs
 from edge.measure import Measure
 from edge.pictures.fetch import Fetch, rules_of
@@ -53,9 +53,11 @@ from edge.responses.routes import Responses
 from edge.responses.store import ResponseStore
 from edge.roster import Roster
 from edge.routes import VERSION, routes
+from edge.signals.wiring import open_signals
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
+from edge.standing import Standing
 from edge.tier import TIERS, TierRule
 from edge.tokenize import TokensEndpoint
 
@@ -67,13 +69,20 @@ async def open_app(
     model_services: Mapping[str, str],
     broker_address: str,
     jobs_address: str = "",
+    standing: Standing | None = None,
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
-    service, empty where there is none.
+    service, empty where there is none. Raises ConfigError when the access log cannot be written.
     """
+    standing = standing or Standing()
     async with AsyncExitStack() as stack:
+        addresses = {"broker": broker_address, "scheduler": scheduler_address, **model_services}
+        addresses |= {"jobs": jobs_address} if jobs_address else {}
+        signals = await stack.enter_async_context(
+            open_signals(config, addresses, standing, VERSION)
+        )
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
         )
@@ -130,10 +139,13 @@ async def open_app(
             open_jobs(config, jobs_address, entrance, catalog, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
-        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready)
+        edge_now = EdgeNow(standing, signals.failures)
+        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now)
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs)
-        yield Access(app, write_log=config.access_log)
+        app = routes(raw, catalog, responses, house, admin, pictures, jobs, signals)
+        yield Access(
+            app, write_log=config.access_log, write=signals.write, failures=signals.failures
+        )
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:

@@ -37,7 +37,7 @@ async def check_local(request: Request) -> None:
     if passed := sorted(filter(_is_forwarding, headers)):
         raise _refused(f"the request came through a proxy (`{passed[0]}`); call the edge itself")
     hosts = headers.getlist("host")
-    if len(hosts) != 1 or not is_loopback(_host(f"//{hosts[0]}")):
+    if len(hosts) != 1 or not is_loopback(_host(f"http://{hosts[0]}")):
         raise _refused("call the edge by a loopback address, not by another name")
     if not all(is_loopback(_host(origin)) for origin in headers.getlist("origin")):
         raise _refused("the request was made by a page from elsewhere")
@@ -64,10 +64,11 @@ def _is_forwarding(name: str) -> bool:
 
 
 def _host(url: str) -> str:
-    """The host of a URL; empty for one that names none, or hides it behind a user."""
+    """The host of an origin; empty for what is none, such as one with a user or a path."""
     try:
         parts = urlsplit(url)
-        return "" if "@" in parts.netloc else parts.hostname or ""
+        plain = url == f"{parts.scheme}://{parts.netloc}" and "@" not in parts.netloc
+        return (parts.hostname or "") if plain else ""
     except ValueError:
         return ""
 

@@ -145,7 +145,10 @@ async def open_app(
         problems = keys.problems if keys else list
         house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready, problems)
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs, standing or Standing())
+        app = routes(
+            *(raw, catalog, responses, house, admin, pictures, jobs, standing or Standing()),
+            keyed=keys is not None,
+        )
         gate = Gate(app, _checked_by(keys, counting))
         yield Access(gate, write_log=config.access_log)
 

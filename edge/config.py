@@ -109,6 +109,11 @@ class EdgeConfig(Section):
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
 
+    @property
+    def most_link_bytes(self) -> int:
+        """Of one message between a worker and its parent: it may hold all that is kept."""
+        return (self.stored_responses_mib + 1) * 1024 * 1024
+
     def of_one_worker(self) -> "EdgeConfig":
         """The same, with a worker's part of what is bounded over all of them.
 

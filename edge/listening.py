@@ -8,6 +8,7 @@ Who serves a connection is not decided here.
 """
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 
@@ -120,3 +121,9 @@ class Listener:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def take_all_descriptors() -> None:
+    """Each open request is a socket; the usual soft limit of 1,024 is far below what is bounded."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

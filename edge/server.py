@@ -12,7 +12,6 @@ How it stops, in order:
 """
 
 import asyncio
-import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from edge.listening import BACKLOG, Listener, bind
+from edge.listening import BACKLOG, Listener, bind, take_all_descriptors
 from edge.protocol import Protocol
 from edge.standing import Standing
 
@@ -157,9 +156,3 @@ class HttpServer:
         if self._listener is not None:
             await self._listener.close()
         await self._connections.finish(self._drain_s)
-
-
-def take_all_descriptors() -> None:
-    """Each open request is a socket; the usual soft limit of 1,024 is far below what is bounded."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -16,7 +16,7 @@ import yaml
 
 from chassis.process import child_env
 
-READY_S = 30.0
+READY_S = 60.0
 DEADLINE_S = 15.0
 
 

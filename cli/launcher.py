@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 from chassis import restarts
 from chassis.backoff import Backoff
-
 from cli.lines import Screen, pump
 
 OWN = "cohabit"

@@ -1,7 +1,6 @@
 """The edge as a process of its own, `python -P -m edge`, for tests of how it lives and ends."""
 
 import asyncio
-
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence

@@ -80,7 +80,9 @@ async def test_an_answer_that_is_being_made_says_close_and_one_in_the_middle_end
         gate = asyncio.Event()
         await says_hello_when(gate, it.peers)
         body = asyncio.create_task(it.http.post("/v1/chat/completions", json=CHAT))
-        async with it.http.stream("POST", "/v1/chat/completions", json=CHAT | {"stream": True}) as s:
+        async with it.http.stream(
+            "POST", "/v1/chat/completions", json=CHAT | {"stream": True}
+        ) as s:
             lines = s.aiter_lines()
             await anext(lines)
             await it.peers.admitted(2)
@@ -178,7 +180,9 @@ async def test_a_connection_that_nobody_can_take_is_offered_again() -> None:
 async def test_what_outlives_the_drain_time_has_a_last_word(tmp_path: Path) -> None:
     async with served(tmp_path, linger_s=0.0, drain_s=0.3) as it:
         it.peers.generate = it.peers.says_and_hangs
-        async with it.http.stream("POST", "/v1/chat/completions", json=CHAT | {"stream": True}) as s:
+        async with it.http.stream(
+            "POST", "/v1/chat/completions", json=CHAT | {"stream": True}
+        ) as s:
             lines = s.aiter_lines()
             await anext(lines)
             await it.server.stop()

@@ -102,7 +102,9 @@ async def test_a_response_is_cancelled_through_another_worker(tmp_path: Path) ->
             assert "not complete yet" in refused.json()["error"]["message"]
             assert (await there.delete(f"/v1/responses/{name}")).status_code == 400
             eve = {"x-cohabit-key": "eve"}
-            assert (await there.post(f"/v1/responses/{name}/cancel", headers=eve)).status_code == 404
+            assert (
+                await there.post(f"/v1/responses/{name}/cancel", headers=eve)
+            ).status_code == 404
 
             left = (await there.post(f"/v1/responses/{name}/cancel")).json()
             assert left["status"] == "cancelled"

@@ -12,7 +12,7 @@ from edge.standing import Standing
 
 async def serve(context: Context[EdgeConfig]) -> None:
     """Serve until told to stop."""
-    config, standing = context.own, Standing()
+    config, standing = context.own.located(context.document.path.parent), Standing()
     async with opened(context, config, standing) as app:
         server = HttpServer(app, *config.address, config.drain_s, config.linger_s, standing)
         try:

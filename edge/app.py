@@ -41,7 +41,7 @@ from edge.described_text import (
     RESPONSES_PATH,
 )
 from edge.entrance import Door, Entrance
-from edge.house import House
+from edge.house import EdgeNow, House
 from edge.jobs.wiring import open_jobs
 from edge.measure import Measure
 from edge.pictures.fetch import Fetch, rules_of
@@ -53,6 +53,7 @@ from edge.responses.shelf import OwnShelf, Shelf
 from edge.responses.store import store_of
 from edge.roster import Roster
 from edge.routes import VERSION, routes
+from edge.signals.wiring import open_signals
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
@@ -77,9 +78,16 @@ async def open_app(
 
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
     service, empty where there is none. `standing` is told from outside; where there are several
-    workers, so are the `shelf` that they share and what this one has `in_flight`.
+    workers, so are the `shelf` that they share and what this one has `in_flight`. Raises ConfigError
+    when the access log cannot be written.
     """
+    standing = standing or Standing()
     async with AsyncExitStack() as stack:
+        addresses = {"broker": broker_address, "scheduler": scheduler_address, **model_services}
+        addresses |= {"jobs": jobs_address} if jobs_address else {}
+        signals = await stack.enter_async_context(
+            open_signals(config, addresses, standing, VERSION)
+        )
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
         )
@@ -136,10 +144,13 @@ async def open_app(
             open_jobs(config, jobs_address, entrance, catalog, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
-        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready)
+        edge_now = EdgeNow(standing, signals.failures)
+        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now)
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs, standing or Standing())
-        yield Access(app, write_log=config.access_log)
+        app = routes(raw, catalog, responses, house, admin, pictures, jobs, signals, standing)
+        yield Access(
+            app, write_log=config.access_log, write=signals.write, failures=signals.failures
+        )
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:

@@ -1,11 +1,12 @@
 """The `edge` section of the configuration: where it listens, and the bounds it keeps."""
 
 import ipaddress
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
 
-from chassis.config import Section
+from chassis.config import LoosePath, Section
 
 TierName = Literal["background", "free", "sub", "paid"]
 LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
@@ -88,6 +89,10 @@ class EdgeConfig(Section):
     """Hosts to fetch from whatever their address and port; exactly as URLs name them."""
     access_log: bool = True
     """One line a request."""
+    access_log_file: LoosePath | None = None
+    """Where those lines go; none: to standard error, among all others."""
+    access_log_mib: int = Field(128, ge=1)
+    """What the file and the three before it take together, over all workers."""
 
     @field_validator("listen")
     @classmethod
@@ -102,6 +107,12 @@ class EdgeConfig(Section):
                 "checks callers in front"
             )
         return value
+
+    def located(self, folder: Path) -> Self:
+        """With its paths counted from the configuration's folder."""
+        if self.access_log_file is None:
+            return self
+        return self.model_copy(update={"access_log_file": folder / self.access_log_file})
 
     @property
     def address(self) -> tuple[str, int]:

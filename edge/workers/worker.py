@@ -27,7 +27,7 @@ async def start(context: Context[EdgeConfig]) -> None:
     """Serve what comes, until the parent says that nothing comes any more."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    config, born = context.own, Birth.of(os.environ)
+    config, born = context.own.located(context.document.path.parent), Birth.of(os.environ)
     standing = Standing(workers=config.workers, up=config.workers)
     runs = InFlight(born.slot)
     link = Link(config.most_link_bytes, answered_here(runs))

@@ -43,6 +43,9 @@ from edge.described_text import (
 from edge.entrance import Door, Entrance
 from edge.house import EdgeNow, House
 from edge.jobs.wiring import open_jobs
+from edge.keys.counting import Counting, OwnCounting
+from edge.keys.gate import Checked, Gate
+from edge.keys.watch import KeysFile, following
 from edge.measure import Measure
 from edge.pictures.fetch import Fetch, rules_of
 from edge.pictures.wiring import open_pictures
@@ -73,13 +76,15 @@ async def open_app(
     standing: Standing | None = None,
     shelf: Shelf | None = None,
     in_flight: InFlight | None = None,
+    counting: Counting | None = None,
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
     service, empty where there is none. `standing` is told from outside; where there are several
-    workers, so are the `shelf` that they share and what this one has `in_flight`. Raises ConfigError
-    when the access log cannot be written.
+    workers, so are the `shelf` that they share, what this one has `in_flight`, and the `counting`
+    of what API keys do. Raises ConfigError when the access log cannot
+    be written or the file of keys not be used.
     """
     standing = standing or Standing()
     async with AsyncExitStack() as stack:
@@ -88,6 +93,7 @@ async def open_app(
         signals = await stack.enter_async_context(
             open_signals(config, addresses, standing, VERSION)
         )
+        keys = await _keys_of(config, stack)
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
         )
@@ -141,16 +147,33 @@ async def open_app(
             open_cutouts(config, scheduler, model_services, entrance, catalog, roster, fetch)
         )
         jobs = await stack.enter_async_context(
-            open_jobs(config, jobs_address, entrance, catalog, fetch)
+            open_jobs(config, jobs_address, entrance, catalog, roster, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
-        edge_now = EdgeNow(standing, signals.failures)
-        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now)
+        edge_now, problems = EdgeNow(standing, signals.failures), keys.problems if keys else list
+        house = House(
+            catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now, problems
+        )
         admin = AdminRoutes(house, calls, entrance.bodies)
         app = routes(raw, catalog, responses, house, admin, pictures, jobs, signals, standing)
         yield Access(
-            app, write_log=config.access_log, write=signals.write, failures=signals.failures
+            Gate(app, _checked_by(keys, counting)),
+            write_log=config.access_log,
+            write=signals.write,
+            failures=signals.failures,
         )
+
+
+async def _keys_of(config: EdgeConfig, stack: AsyncExitStack) -> KeysFile | None:
+    if config.keys_file is None:
+        return None
+    return await stack.enter_async_context(following(config.keys_file))
+
+
+def _checked_by(keys: KeysFile | None, counting: Counting | None) -> Checked | None:
+    if keys is None:
+        return None
+    return Checked(lambda: keys.keyring, counting or OwnCounting())
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:

@@ -54,15 +54,13 @@ async def edge_process(
     folder: Path, scheduler: str, engine: str, services: Sequence[str] = ("llm",), **edge: Any
 ) -> AsyncIterator[EdgeProcess]:
     """An edge with the peers at these addresses, ready; killed at the end if it still runs."""
-    folder.mkdir(exist_ok=True)
     whole = {
         "run_dir": "run",
         "addresses": {"scheduler": scheduler, **dict.fromkeys(("broker", *services), engine)},
         **{service: {} for service in services},
         "edge": {"listen": "127.0.0.1:0", **edge},
     }
-    config = folder / "cohabit.yaml"
-    config.write_text(yaml.safe_dump(whole))
+    config = _written(folder, whole)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "edge", "--config", str(config),
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
@@ -82,6 +80,13 @@ async def edge_process(
             process.kill()
         await process.wait()
         await reading
+
+
+def _written(folder: Path, whole: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    config = folder / "cohabit.yaml"
+    config.write_text(yaml.safe_dump(whole))
+    return config
 
 
 async def _read(

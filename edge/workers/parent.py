@@ -26,7 +26,7 @@ _LATE_S = 2.0
 
 
 async def serve(context: Context[EdgeConfig]) -> None:
-    """Serve until told to stop. Raises ConfigError, and SystemExit once workers cannot use theirs."""
+    """Serve until told to stop. Raises ConfigError; SystemExit when workers cannot start."""
     config = context.own.located(context.document.path.parent)
     if config.keys_file is not None:
         read_keys(config.keys_file)  # so that it is told once, and not by every worker

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from edge.server import QUIET_S, HttpServer
 from edge.standing import Standing
 from tests.edge_kit import CHAT, DEADLINE_S, Peers, edge_config, text
 
+PATH = "/v1/chat/completions"
 GET = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -30,8 +31,13 @@ class Stopping:
 
 
 @asynccontextmanager
-async def served(folder: Path, linger_s: float, drain_s: float = 5.0) -> AsyncIterator[Stopping]:
-    peers, standing, config = Peers(folder), Standing(), edge_config()
+async def served(
+    folder: Path,
+    linger_s: float,
+    drain_s: float = 5.0,
+    kind: Callable[[Path], Peers] = Peers,
+) -> AsyncIterator[Stopping]:
+    peers, standing, config = kind(folder), Standing(), edge_config()
     async with (
         peers.scheduler(),
         peers.engine(),
@@ -66,7 +72,7 @@ async def test_balancers_see_it_and_may_still_send_for_a_while(tmp_path: Path) -
         ready = await it.http.get("/readyz")
         assert (ready.status_code, ready.headers["connection"]) == (503, "close")
         assert (await it.http.get("/health")).json()["status"] == "draining"
-        late = await it.http.post("/v1/chat/completions", json=CHAT)  # a new connection each
+        late = await it.http.post(PATH, json=CHAT)  # a new connection each
         assert (late.status_code, late.headers["connection"]) == (200, "close")
         await stopping
         with pytest.raises(httpx.ConnectError):
@@ -79,10 +85,8 @@ async def test_an_answer_that_is_being_made_says_close_and_one_in_the_middle_end
     async with served(tmp_path, linger_s=0.0) as it:
         gate = asyncio.Event()
         await says_hello_when(gate, it.peers)
-        body = asyncio.create_task(it.http.post("/v1/chat/completions", json=CHAT))
-        async with it.http.stream(
-            "POST", "/v1/chat/completions", json=CHAT | {"stream": True}
-        ) as s:
+        body = asyncio.create_task(it.http.post(PATH, json=CHAT))
+        async with it.http.stream("POST", PATH, json=CHAT | {"stream": True}) as s:
             lines = s.aiter_lines()
             await anext(lines)
             await it.peers.admitted(2)
@@ -180,9 +184,7 @@ async def test_a_connection_that_nobody_can_take_is_offered_again() -> None:
 async def test_what_outlives_the_drain_time_has_a_last_word(tmp_path: Path) -> None:
     async with served(tmp_path, linger_s=0.0, drain_s=0.3) as it:
         it.peers.generate = it.peers.says_and_hangs
-        async with it.http.stream(
-            "POST", "/v1/chat/completions", json=CHAT | {"stream": True}
-        ) as s:
+        async with it.http.stream("POST", PATH, json=CHAT | {"stream": True}) as s:
             lines = s.aiter_lines()
             await anext(lines)
             await it.server.stop()

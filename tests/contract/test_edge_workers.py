@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,10 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(folder: Path, workers: int = 2, **edge: Any) -> AsyncIterator[Crew]:
-    peers = Peers(folder)
+async def crew(
+    folder: Path, workers: int = 2, kind: Callable[[Path], Peers] = Peers, **edge: Any
+) -> AsyncIterator[Crew]:
+    peers = kind(folder)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(peers.scheduler())
         await stack.enter_async_context(peers.engine())
@@ -189,7 +191,8 @@ async def test_health_says_that_a_worker_is_missing(tmp_path: Path) -> None:
         async def amiss() -> bool:
             async with it.edge.client() as client:
                 health = (await client.get("/health")).json()
-            return health.get("reason") == "Of the edge's 2 worker processes 1 take requests."
+            said: str = health.get("reason", "")
+            return said == "Of the edge's 2 worker processes 1 take requests."
 
         await until(amiss, DEADLINE_S, "the reason")
 

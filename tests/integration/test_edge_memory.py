@@ -1,7 +1,7 @@
 """The memory of an edge stays flat over many requests of every kind.
 
-Some thousand in a plain run, 20,000 with COHABIT_DEEP=1. Its stores are made small, so that they are
-full before the first look; what is left is what a request leaves behind.
+Some thousand in a plain run, 20,000 with COHABIT_DEEP=1. Its stores are made small, so that they
+are full before the first look; what is left is what a request leaves behind.
 """
 
 import asyncio
@@ -19,12 +19,15 @@ import pytest
 
 from tests.edge_kit import CHAT, Peers
 from tests.edge_process import EdgeProcess, edge_process
+from tests.keys_kit import secret_of, write_keys
 
 DEEP = bool(os.environ.get("COHABIT_DEEP"))
 WARM_UP, COUNT = (3_000, 20_000) if DEEP else (600, 1_800)
 CLIENTS = 8
 MOST_PERCENT = 2.0 if DEEP else 4.0
 MIB = 1024 * 1024
+CHAT_PATH = "/v1/chat/completions"
+KEY = secret_of("alice")
 LEAVES = CHAT | {"stream": True, "messages": [{"role": "user", "content": "hang"}]}
 
 
@@ -59,7 +62,7 @@ class Load:
         left = iter(range(count))
 
         async def client() -> None:
-            async with self._edge.client() as http:
+            async with self._edge.client(headers={"authorization": f"Bearer {KEY}"}) as http:
                 for _ in left:
                     self._number += 1
                     await self._one(http, self._number)
@@ -69,7 +72,7 @@ class Load:
                 group.create_task(client())
 
     async def _one(self, http: httpx.AsyncClient, number: int) -> None:
-        chat, responses = "/v1/chat/completions", "/v1/responses"
+        chat, responses = CHAT_PATH, "/v1/responses"
         kept = {"model": CHAT["model"], "input": f"Number {number}"}
         match number % 8:
             case 0 | 1:
@@ -81,7 +84,8 @@ class Load:
             case 5:  # every one of them of another shape
                 answer = await http.post(chat, json=CHAT | {"temperature": f"x{number}"})
             case 6:
-                answer = await http.get(f"/{number}/of/no/route", headers={"x-id": f"{number}"})
+                wrong = {"authorization": f"Bearer sk-{number}"}
+                answer = await http.post(f"/{number}/of/no/route", headers=wrong)
             case _:
                 await self._leave(number)
                 return
@@ -92,7 +96,8 @@ class Load:
         reader, writer = await asyncio.open_connection(*self._edge.host_port)
         body = json.dumps(LEAVES | {"user": f"u{number}"}).encode()
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"POST {CHAT_PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
         )
         writer.write(head.encode() + body)
         await reader.readuntil(b"Hel")
@@ -108,14 +113,15 @@ def resident_mib(edge: EdgeProcess) -> float:
 @pytest.mark.timeout(3600 if DEEP else 240)
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_memory_is_flat(tmp_path: Path, workers: int) -> None:
-    peers = Forgetful(tmp_path)
+    keys = write_keys(tmp_path / "keys.yaml", alice={"concurrent": 100})
+    peers = Forgetful(tmp_path)  # type: ignore[abstract]
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(peers.scheduler())
         await stack.enter_async_context(peers.engine())
         edge = await stack.enter_async_context(
             edge_process(
                 tmp_path / "edge", peers.scheduler_address, peers.engine_address,
-                workers=workers, stored_responses=32, access_log=False,
+                workers=workers, stored_responses=32, access_log=False, keys_file=str(keys),
             )
         )  # fmt: skip
         load = Load(edge)
@@ -126,5 +132,5 @@ async def test_memory_is_flat(tmp_path: Path, workers: int) -> None:
         after_mib = resident_mib(edge)
     print(f"{workers}: {before_mib:.1f} MiB, after {COUNT} more {after_mib:.1f}")  # noqa: T201
     eighth = COUNT // 8
-    assert load.statuses == {200: 5 * eighth, 400: eighth, 404: eighth}
+    assert load.statuses == {200: 5 * eighth, 400: eighth, 401: eighth}
     assert after_mib <= before_mib * (1 + MOST_PERCENT / 100)

@@ -18,7 +18,7 @@ import pytest
 
 from tests.edge_kit import CHAT, Peers, finish, text
 from tests.edge_process import EdgeProcess, edge_process
-from tests.integration.house import free_port
+from tests.integration.house import free_port, until
 
 CLIENTS = 12
 LOOK_S = 0.05
@@ -104,9 +104,11 @@ async def hammering(balancer: Balancer) -> AsyncIterator[None]:
 async def served_more(balancer: Balancer, port: int, more: int) -> None:
     """The edge at `port` has answered so many more."""
     goal = balancer.served[port] + more
-    async with asyncio.timeout(DEADLINE_S):
-        while balancer.served[port] < goal:
-            await asyncio.sleep(LOOK_S)
+
+    async def reached() -> bool:
+        return balancer.served[port] >= goal
+
+    await until(reached, DEADLINE_S, "the load on it")
 
 
 async def slowly(_request: Any, _context: Any) -> AsyncIterator[Any]:
@@ -120,7 +122,7 @@ async def slowly(_request: Any, _context: Any) -> AsyncIterator[Any]:
 @pytest.mark.parametrize(("workers", "linger_s"), [(1, 0.5), (2, 0.5), (1, 0.0)])
 async def test_no_request_is_lost(tmp_path: Path, workers: int, linger_s: float) -> None:
     """With no time to linger, too, as long as clients repeat what was refused."""
-    peers = Peers(tmp_path)
+    peers = Peers(tmp_path)  # type: ignore[abstract]
     peers.generate = slowly
     ports = [free_port(), free_port()]
 

@@ -7,9 +7,8 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
@@ -29,6 +28,7 @@ from edge.keys.caller import caller_of
 from edge.keys.described import lock
 from edge.pictures.wiring import Pictures
 from edge.responses.routes import Responses, add_responses
+from edge.signals.wiring import Signals
 from edge.standing import Standing
 
 VERSION = "0.1.0"
@@ -43,6 +43,7 @@ def routes(
     admin: AdminRoutes,
     pictures: Pictures,
     jobs: Jobs,
+    signals: Signals,
     standing: Standing,
     *,
     keyed: bool = False,
@@ -66,6 +67,7 @@ def routes(
     _add_models(app, catalog)
     _add_probes(app, catalog, standing)
     _add_status(app, house)
+    signals.add_to(app)
     admin.add_to(app)
     _add_welcome(app)
     add_docs(app)
@@ -148,16 +150,6 @@ def _add_probes(app: FastAPI, catalog: Catalog, standing: Standing) -> None:
             raise Fault(Reason.SERVICE_UNAVAILABLE, standing.amiss, retry_after_s=1.0)
         await catalog.ready()
         return _json(Health("ok"))
-
-    @app.get(
-        "/metrics",
-        tags=["probes"],
-        summary="Read the metrics",
-        response_class=PlainTextResponse,
-        response_description="In Prometheus' text format.",
-    )
-    async def metrics() -> Response:
-        return Response(generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 def _add_status(app: FastAPI, house: House) -> None:

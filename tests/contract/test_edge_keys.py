@@ -119,7 +119,7 @@ async def test_the_documentation_tells_what_asks_for_a_key(tmp_path: Path, house
     told = (await house.http.get("/openapi.json")).json()
     assert "x-api-key" in told["info"]["description"]
     assert "No key is needed" not in told["info"]["description"]
-    asks = [{"bearer": []}, {"x-api-key": []}]
+    asks: Any = [{"bearer": []}, {"x-api-key": []}]
     chat, message = (told["paths"][it]["post"] for it in (CHATS, "/v1/messages"))
     assert chat["security"] == message["security"] == asks
     assert told["paths"]["/health"]["get"]["security"] == []

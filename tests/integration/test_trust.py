@@ -40,7 +40,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     make_tiny_gguf(_made(folder / "models") / "tiny.gguf", context=4096)
     write_keys(folder / "keys.yaml", **rights(gone={}))
     tiny = {"path": "tiny.gguf", "context_tokens": 1024, "places": 1}
-    models = {"models": {"tiny": tiny, VAULT: tiny}}
+    models: dict[str, object] = {"models": {"tiny": tiny, VAULT: tiny}}
     sections = picture_sections(folder / "models") | {"edge": {"keys_file": "keys.yaml"}}
     with running(folder, llm=models, **sections) as up:
         yield up

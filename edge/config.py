@@ -44,6 +44,10 @@ class EdgeConfig(Section):
     """A request's body arrives within this time."""
     write_stall_s: _Seconds = 30.0
     """A stream whose client takes nothing for this long is ended."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that serve; more than one where one core is not enough."""
+    linger_s: Annotated[float, Field(ge=0, le=3600, strict=False)] = 0.0
+    """When told to stop, new connections are taken for so long, while /readyz says 503 already."""
     drain_s: _Seconds = 4.0
     """Time running answers get when the process is told to stop; `cohabit up` gives it 5 s."""
     max_body_mib: int = Field(16, ge=1, le=90)

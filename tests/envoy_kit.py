@@ -68,7 +68,7 @@ class Envoy:
         hosts: list[dict[str, Any]] = edges.get("host_statuses", [])
         return hosts
 
-    async def settled(self, well: Sequence[int], within_s: float = 15.0) -> None:
+    async def settled(self, well: Sequence[int], within_s: float = DEADLINE_S) -> None:
         """Wait until exactly the edges at these ports are held to be well."""
 
         async def true() -> bool:

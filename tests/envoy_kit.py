@@ -14,13 +14,15 @@ from typing import Any
 import httpx
 import yaml
 
-from deploy.envoy.place import Places, write
+from deploy.envoy.place import ClientTls, Places, write
 from tests.integration.house import ROOT, House, free_port, until
 
 ENVOY = Path(sys.executable).with_name("envoy")
 SELF_SIGNED = ROOT / "deploy" / "envoy" / "self_signed.sh"
 SERVICES = ("scheduler", "broker", "jobs")
 DEADLINE_S = 30.0
+ALONE = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning")
+"""On a machine with other Envoys."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,24 @@ def services_of(house: House) -> dict[str, str]:
     return {name: house.address(name) for name in SERVICES}
 
 
+def placed_in(
+    folder: Path, edges: Sequence[str], services: Mapping[str, str], tls: ClientTls | None = None
+) -> dict[str, int]:
+    """Envoy's files for these edges, on free ports: by listener."""
+    ports = {name: free_port() for name in ("public", "plain", "insides", "admin")}
+    places = Places(
+        folder=str(folder),
+        certificates=str(folder / "tls"),
+        edges=tuple(edges),
+        services=services,
+        listeners={name: f"127.0.0.1:{port}" for name, port in ports.items()},
+        admin=f"127.0.0.1:{ports['admin']}",
+        tls=tls,
+    )
+    write(folder, places)
+    return ports
+
+
 @contextmanager
 def running_envoy(
     folder: Path,
@@ -93,21 +113,12 @@ def running_envoy(
 
     `change`: what an operator has edited in envoy.yaml.
     """
-    ports = {name: free_port() for name in ("public", "plain", "insides", "admin")}
-    places = Places(
-        folder=str(folder),
-        certificates=str(folder / "tls"),
-        edges=tuple(edges),
-        services=services,
-        listeners={name: f"127.0.0.1:{port}" for name, port in ports.items()},
-        admin=f"127.0.0.1:{ports['admin']}",
-    )
-    write(folder, places)
+    ports = placed_in(folder, edges, services)
     (folder / "envoy.yaml").write_text(change((folder / "envoy.yaml").read_text()))
     subprocess.run([SELF_SIGNED, folder / "tls"], check=True, timeout=DEADLINE_S)
     with (folder / "envoy.log").open("wb") as out:
         process = subprocess.Popen(
-            [ENVOY, "-c", folder / "envoy.yaml", *_ALONE], stdout=out, stderr=out
+            [ENVOY, "-c", folder / "envoy.yaml", *ALONE], stdout=out, stderr=out
         )
     envoy = Envoy(folder, ports, process)
     try:
@@ -120,9 +131,6 @@ def running_envoy(
         finally:
             process.kill()
             process.wait()
-
-
-_ALONE = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning")
 
 
 def _await_ready(envoy: Envoy) -> None:

@@ -156,14 +156,15 @@ async def test_a_stream_outlives_the_draining_of_its_edge(
 class Broken(asyncio.Protocol):
     """None of ours: ready whenever it is asked, and of no use. Status 0: it hangs up."""
 
-    def __init__(self, status: int) -> None:
-        self._status = status
+    def __init__(self, status: int, heads: list[bytes]) -> None:
+        self._status, self._heads = status, heads
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        self._heads.append(data)
         status = 200 if data.startswith(b"GET /readyz ") else self._status
         if not status:
             self._transport.close()
@@ -172,12 +173,45 @@ class Broken(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def broken(status: int) -> AsyncIterator[int]:
-    """Its port."""
+async def broken(status: int, heads: list[bytes] | None = None) -> AsyncIterator[int]:
+    """Its port; `heads` gets what it was asked."""
+    seen = [] if heads is None else heads
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Broken(status), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Broken(status, seen), "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+
+
+CLAIMS = {
+    "x-forwarded-for": "127.0.0.1",
+    "x-forwarded-host": "localhost",
+    "forwarded": "for=127.0.0.1",
+    "x-real-ip": "127.0.0.1",
+    "true-client-ip": "127.0.0.1",
+    "x-envoy-internal": "true",
+    "x-envoy-max-retries": "9",
+    "x-original-url": "/v1/admin/models",
+    "x_forwarded_for": "127.0.0.1",
+}
+
+
+async def test_an_edge_is_told_where_a_call_comes_from_by_envoy_alone(
+    house: House, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    heads: list[bytes] = []
+    async with broken(418, heads) as port:
+        folder, edges = tmp_path_factory.mktemp("e"), [f"127.0.0.1:{port}"]
+        with running_envoy(folder, edges, services_of(house)) as envoy:
+            await envoy.settled([port])
+            # Another address of loopback is whom Envoy has to name.
+            by = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
+            async with httpx.AsyncClient(base_url=envoy.url("plain"), transport=by) as http:
+                await http.get("/v1/models", headers=CLAIMS)
+    (head,) = (one.decode() for one in heads if b" /v1/models " in one)
+    told = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+    assert told["x-forwarded-for"] == "127.0.0.9"
+    kept = {name for name, value in CLAIMS.items() if told.get(name) == value}
+    assert kept == set()
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_envoy_reads_these_contracts() -> None:
         for file in files
         for service in file.service
         for method in service.method
+        if method.options.HasExtension(annotations_pb2.http)
     }
     now = {one.full_name: one.GetOptions().Extensions[annotations_pb2.http] for one in METHODS}
     assert known == now

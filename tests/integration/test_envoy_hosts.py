@@ -99,6 +99,16 @@ async def test_a_killed_edge_is_not_noticed(
     await envoy.settled([one.port, two.port])
 
 
+async def test_a_long_prompt_is_tried_elsewhere_too(
+    envoy: Envoy, edges: tuple[Edge, Edge], http: httpx.AsyncClient
+) -> None:
+    long = BODY | {"messages": [{"role": "user", "content": "word " * 300_000}]}
+    edges[0].kill()
+    for key in range(6):
+        answer = await http.post(CHAT, json=long, headers={"authorization": f"Bearer {key}"})
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
 async def test_a_frozen_edge_is_left_out_and_comes_back(
     envoy: Envoy, edges: tuple[Edge, Edge], http: httpx.AsyncClient
 ) -> None:

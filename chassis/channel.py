@@ -32,6 +32,8 @@ _TCP_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # A container that comes back has another address: its name is asked for again at once.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
 )
 
 

@@ -1,4 +1,4 @@
-"""`python -P -m chassis.probe [TARGET]`: can a service do its work? Asked by containers' health checks.
+"""`python -P -m chassis.probe [TARGET]`: can a service do its work? Containers' health checks ask.
 
 TARGET, or `$COHABIT_PROBE`, is a service's name, whose address the configuration says; an address
 of gRPC (`host:port`, `unix:/path`), asked by grpc.health.v1; or a URL (`http://host:port/path`).
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from chassis import config
+from chassis import config, tls_config
 from chassis.channel import open_channel
 
 PROBE_ENV = "COHABIT_PROBE"
@@ -51,7 +51,7 @@ def target_of(asked: str, document: config.Document) -> str:
 async def ask_grpc(address: str, within_s: float) -> None:
     """Raises NotServing unless grpc.health.v1 at `address` says SERVING."""
     async with open_channel(address) as channel:
-        health: health_pb2_grpc.HealthAsyncStub = health_pb2_grpc.HealthStub(channel)
+        health = health_pb2_grpc.HealthStub(channel)
         try:
             answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=within_s)
         except grpc.aio.AioRpcError as error:
@@ -88,8 +88,9 @@ def main() -> None:
         if options.target.startswith("http://"):
             ask_http(options.target, _WITHIN_S)
         else:
-            target = target_of(options.target, config.load(options.config))
-            asyncio.run(ask_grpc(target, _WITHIN_S))
+            document = config.load(options.config)
+            tls_config.adopt(document)
+            asyncio.run(ask_grpc(target_of(options.target, document), _WITHIN_S))
     except config.ConfigError as error:
         config.fail(error)
     except NotServing as error:

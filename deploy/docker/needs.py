@@ -1,5 +1,5 @@
-"""What the project takes beside its own code, for pip: `needs.py` for its dependencies alone,
-`needs.py llm` for those of an extra. Read from pyproject.toml, so that they stand there only.
+"""What pip has to install beside the project's own code: `needs.py llm` for an extra of
+pyproject.toml, where alone that stands; `dependencies` for what everything needs.
 """
 
 import sys
@@ -7,8 +7,6 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-extras = sys.argv[1:]
-needs = project["dependencies"] if not extras else []
-for extra in extras:
-    needs += project["optional-dependencies"][extra]
-sys.stdout.write("\n".join(needs) + "\n")
+groups = {"dependencies": project["dependencies"], **project["optional-dependencies"]}
+for name in sys.argv[1:]:
+    sys.stdout.write("\n".join(groups[name]) + "\n")

@@ -34,7 +34,7 @@ COPY pyproject.toml constraints.txt deploy/docker/needs.py ./
 RUN --mount=type=cache,target=/root/.cache/pip \
     --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=secret,id=ca,target=/run/secrets/ca \
-    python3 needs.py > needs.txt \
+    python3 needs.py dependencies traces > needs.txt \
     && /opt/cohabit/bin/pip install -q --disable-pip-version-check -c constraints.txt -r needs.txt
 
 FROM packages AS house
@@ -63,6 +63,7 @@ COPY --from=house /opt/cohabit/house /opt/cohabit/house
 ENV PATH=/opt/cohabit/house/bin:/opt/cohabit/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    GRPC_VERBOSITY=NONE \
     COHABIT_CONFIG=/etc/cohabit/cohabit.yaml \
     COHABIT_PROBE=broker
 WORKDIR /etc/cohabit

@@ -12,6 +12,7 @@ import http.client
 import os
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
@@ -51,9 +52,9 @@ def target_of(asked: str, document: config.Document) -> str:
 async def ask_grpc(address: str, within_s: float) -> None:
     """Raises NotServing unless grpc.health.v1 at `address` says SERVING."""
     async with open_channel(address) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=within_s)
+            answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=within_s)
         except grpc.aio.AioRpcError as error:
             raise NotServing(f"{address} does not answer: {error.code().name}") from None
     if answer.status != health_pb2.HealthCheckResponse.SERVING:

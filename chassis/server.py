@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,9 @@ class Server:
     # Quoted: by the time these are evaluated, the names are the fields of this class.
     grpc: "grpc.aio.Server" = field(init=False)
     health: "health.aio.HealthServicer" = field(init=False)
+    finishing: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
+    """Awaited first when the server begins to stop: it still answers, and is not healthy any more.
+    """
     leaving: list[Callable[[], None]] = field(init=False, default_factory=list)
     """Called when the server begins to stop: streams that would never end should end now."""
     closing: AsyncExitStack = field(init=False, default_factory=AsyncExitStack)
@@ -99,6 +102,8 @@ class Server:
     async def stop(self) -> None:
         """Refuse new calls, let running ones finish within `drain_s`, close what was opened."""
         await self.health.enter_graceful_shutdown()
+        for finish in self.finishing:
+            await finish()
         for leave in self.leaving:
             leave()
         await self.grpc.stop(self.drain_s)

@@ -50,6 +50,7 @@ class Premises:
             scheduler=house.address_of("scheduler"),
             tls=tls_config.files_of(context.document),
             load_timeout_s=own.load_timeout_s,
+            drain_s=own.drain_s,
         )
         home.sweep()
         broker = house.address_of("broker")
@@ -71,6 +72,8 @@ class Premises:
         When it closes, the models go first, then what `closings` are of, the last one first.
         """
         server = Server(names, drain_s=_DRAIN_S)
+        if self.home.drain_s:
+            server.finishing.append(host.finish)
         server.leaving.append(host.events.close)
         for closing in (self.leases.close, *closings, host.close):
             server.closing.push_async_callback(closing)

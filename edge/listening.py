@@ -19,6 +19,8 @@ _AT_ONCE = 64
 """Accepted before others have the loop."""
 _PAUSE_S = 0.02
 """When nobody can take a connection; the line is kept by the kernel meanwhile."""
+_TRIES = 50
+"""Pauses that who stands in line at the end is worth."""
 
 Take = Callable[[socket.socket], bool]
 """Owns the connection from now on. False: not now, it is to be offered again."""
@@ -60,30 +62,39 @@ class Listener:
         self._timer = None
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
-    def close(self) -> None:
-        """Take in whoever stands in line, and listen no more. Nothing happens the second time."""
-        if self._socket.fileno() == -1:
-            return
+    async def close(self) -> None:
+        """Take in whoever stands in line, and listen no more."""
         self._pause_over()
         self._loop.remove_reader(self._socket.fileno())
-        while self._offer(self._next()):
-            pass
+        for _ in range(_TRIES):
+            if self._line_is_empty():
+                break
+            await asyncio.sleep(_PAUSE_S)
         self._socket.close()
         if self._offered is not None:
             self._offered.close()
 
-    def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                connection = self._next()
-            except OSError as error:  # e.g. no descriptor is left
-                log.get().warning("cannot accept", error=error.strerror)
-                self._pause()
-                return
+    def _line_is_empty(self) -> bool:
+        """After all who stand in it were offered; False: not all were taken."""
+        while (connection := self._next()) is not None:
             if not self._offer(connection):
-                if self._offered is not None:
-                    self._pause()
+                return False
+        return True
+
+    def _accept(self) -> None:
+        try:
+            for _ in range(_AT_ONCE):
+                connection = self._next()
+                if connection is None:
+                    return
+                if not self._offer(connection):
+                    break
+            else:
                 return
+        except OSError as error:  # e.g. no descriptor is left
+            log.get().warning("cannot accept", error=error.strerror)
+        self._loop.remove_reader(self._socket.fileno())
+        self._timer = self._loop.call_later(_PAUSE_S, self.start)
 
     def _next(self) -> socket.socket | None:
         offered, self._offered = self._offered, None
@@ -99,17 +110,11 @@ class Listener:
             connection.setblocking(False)
             return connection
 
-    def _offer(self, connection: socket.socket | None) -> bool:
-        if connection is None:
-            return False
-        if not self._take(connection):
-            self._offered = connection
-            return False
-        return True
-
-    def _pause(self) -> None:
-        self._loop.remove_reader(self._socket.fileno())
-        self._timer = self._loop.call_later(_PAUSE_S, self.start)
+    def _offer(self, connection: socket.socket) -> bool:
+        if self._take(connection):
+            return True
+        self._offered = connection
+        return False
 
     def _pause_over(self) -> None:
         if self._timer is not None:

@@ -14,7 +14,7 @@ How it stops, in order:
 import asyncio
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -33,7 +33,10 @@ _LOOK_S = 0.02
 class Connections(uvicorn.Server):
     """uvicorn without listeners and signal handlers, which whoever runs the process has."""
 
-    def __init__(self, app: ASGIApp, standing: Standing) -> None:
+    def __init__(
+        self, app: ASGIApp, standing: Standing, left: Callable[[], None] = lambda: None
+    ) -> None:
+        """`left` is called for every connection that has ended."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -50,7 +53,7 @@ class Connections(uvicorn.Server):
                 timeout_keep_alive=_IDLE_CONNECTION_S,
             )
         )
-        self._standing = standing
+        self._standing, self._left = standing, left
         self._serving: asyncio.Task[None] | None = None
         self._arriving: set[asyncio.Task[object]] = set()
 
@@ -111,6 +114,7 @@ class Connections(uvicorn.Server):
             server_state=self.server_state,
             app_state={},
             standing=self._standing,
+            left=self._left,
         )
 
     def _connections(self) -> list[Protocol]:
@@ -118,8 +122,8 @@ class Connections(uvicorn.Server):
 
     def _arrived(self, task: asyncio.Task[object]) -> None:
         self._arriving.discard(task)
-        if not task.cancelled():
-            task.exception()  # it has left again before it was served
+        if task.cancelled() or task.exception() is not None:  # it was never served
+            self._left()
 
 
 class HttpServer:
@@ -151,7 +155,7 @@ class HttpServer:
         self._connections.drain()
         await asyncio.sleep(self._linger_s)
         if self._listener is not None:
-            self._listener.close()
+            await self._listener.close()
         await self._connections.finish(self._drain_s)
 
 

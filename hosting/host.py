@@ -15,7 +15,7 @@ from cohabit.models.v1 import models_pb2 as pb
 from hosting import refusals
 from hosting.broadcast import Broadcast
 from hosting.core import Answer, State, answer_load
-from hosting.draining import see_off
+from hosting.draining import finish, see_off
 from hosting.hosted import Hosted
 from hosting.landlord import Landlord
 from hosting.leases import LeaseBook
@@ -155,6 +155,19 @@ class ModelHost:
         hosted = self.get(key)
         await self._landlord.describe_as(hosted, change)
         return model_message(hosted)
+
+    async def finish(self) -> None:
+        """Let what runs come to its end within `drain_s`; nothing new is taken, nor loaded.
+
+        Whoever waits for a turn waits on: the scheduler sees the models drain, and grants nothing.
+        """
+        self._closed = True
+        within_s = self._home.drain_s
+        log.get().info("draining", within_s=within_s)
+        each = [(hosted, one) for hosted in self._models.values() for one in hosted.tenancies]
+        await asyncio.gather(
+            *(finish(self._landlord, hosted, one, within_s) for hosted, one in each)
+        )
 
     async def close(self) -> None:
         """Stop every engine, at once and side by side; nothing is loaded any more."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from chassis import tls_config
 from chassis.main import Context
 from chassis.server import Server
 from hosting import metrics
@@ -47,7 +48,10 @@ class Premises:
             log_level=house.log_level,
             ports=own.engine_ports,
             host=own.engine_host,
+            scheduler=house.address_of("scheduler"),
+            tls=tls_config.files_of(context.document),
             load_timeout_s=own.load_timeout_s,
+            drain_s=own.drain_s,
         )
         home.sweep()
         broker = house.address_of("broker")
@@ -69,6 +73,8 @@ class Premises:
         When it closes, the models go first, then what `closings` are of, the last one first.
         """
         server = Server(names, drain_s=_DRAIN_S)
+        if self.home.drain_s:
+            server.finishing.append(host.finish)
         server.leaving.append(host.events.close)
         for closing in (self.leases.close, *closings, host.close):
             server.closing.push_async_callback(closing)

@@ -6,6 +6,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from chassis.tls import TlsFiles
+
+AUTO = "auto"
+"""In place of an engine host: the one that this host has where the scheduler is."""
+
 
 class Kind(Enum):
     """What a model does; values are those of cohabit.models.v1.ModelKind."""
@@ -109,8 +114,14 @@ class EngineHome:
     ports: tuple[int, int] | None = None
     """Over TCP: first and last port engines may take; None: Unix sockets in run_dir."""
     host: str = "127.0.0.1"
-    """Over TCP: the address engines bind and are dialled at."""
+    """Over TCP: the address engines bind and are dialled at; AUTO: that towards the scheduler."""
+    scheduler: str = ""
+    """The gRPC target of the scheduler, for AUTO."""
+    tls: TlsFiles | None = None
+    """What engines show and believe, over TCP."""
     load_timeout_s: float = 600.0
+    drain_s: float = 0.0
+    """What runs when the service is told to stop may take this long."""
     stop_timeout_s: float = 4.0
     silence_s: float = 20.0
     """An engine that has spoken once and then says nothing for this long is wedged, and killed;

@@ -237,7 +237,8 @@ async def world(
     **engine: Any,
 ) -> AsyncIterator[World]:
     limits: dict[str, Any] = {"load_timeout_s": 30.0}
-    limits |= {name: engine.pop(name) for name in ("load_timeout_s", "silence_s") if name in engine}
+    named = ("load_timeout_s", "silence_s", "drain_s")
+    limits |= {name: engine.pop(name) for name in named if name in engine}
     home = EngineHome(
         service="test",
         module="tests.toy_engine",

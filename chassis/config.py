@@ -95,6 +95,26 @@ Address = Annotated[str, AfterValidator(_address)]
 """Where gRPC is served: `unix:/path` or `host:port`."""
 
 
+class Tls(Section):
+    """Certificates that services show each other on TCP; PEM files."""
+
+    ca: LoosePath
+    """Of the authority that signs all others."""
+    certificate: LoosePath
+    """Of a service, made out to cohabit.internal."""
+    key: LoosePath
+    """Of the certificate."""
+
+
+class Traces(Section):
+    """Where traces go."""
+
+    endpoint: str = ""
+    """http://host:port of a collector that speaks OTLP over gRPC; default $OTEL_EXPORTER_OTLP_…"""
+    sample: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
+    """Share of the requests that are traced; one that comes with a trace follows its sender."""
+
+
 class House(Section):
     """What every service shares. Relative paths count from the configuration file's folder."""
 
@@ -111,6 +131,10 @@ class House(Section):
     """Where a service is dialled, by service; default its listen address."""
     metrics: Mapping[Service, HostPort] = {}
     """Where Prometheus scrapes, by service; default nowhere. The edge has a route for it."""
+    tls: Tls | None = None
+    """Certificates on TCP addresses; default: TCP is plain."""
+    traces: Traces = Traces()
+    """OpenTelemetry; default: none, unless the environment names a collector."""
 
     def listen_of(self, service: str) -> str:
         """The address `service` binds."""
@@ -119,6 +143,13 @@ class House(Section):
     def address_of(self, service: str) -> str:
         """The gRPC target that reaches `service`."""
         return self.addresses.get(service, self.listen_of(service))
+
+
+def _absolute(tls: Tls | None, base: Path) -> Tls | None:
+    # Not resolved: mounted secrets are links, which lead elsewhere when they are renewed.
+    if tls is None:
+        return None
+    return Tls(ca=base / tls.ca, certificate=base / tls.certificate, key=base / tls.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +208,7 @@ class Document:
                 name: (base / getattr(house, name)).resolve()
                 for name in ("run_dir", "state_dir", "models_dir")
             }
+            | {"tls": _absolute(house.tls, base)}
         )
         longest = f"{absolute.run_dir}/{_LONGEST_SOCKET}"
         if len(os.fsencode(longest)) > _SOCKET_PATH_BYTES:

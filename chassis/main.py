@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from chassis import config, log, metrics
+from chassis import config, log, metrics, tls_config
 from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import CannotListen
@@ -46,6 +46,7 @@ def run_service(
     try:
         document = config.load(path)
         context = Context(document.house(), document.section(name, kind), document)
+        tls_config.adopt(document)
     except config.ConfigError as error:
         config.fail(error)
     log.configure(name, context.house.log_level)

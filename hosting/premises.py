@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from chassis import tls_config
 from chassis.main import Context
 from chassis.server import Server
 from hosting.config import HostingSection
@@ -46,6 +47,8 @@ class Premises:
             log_level=house.log_level,
             ports=own.engine_ports,
             host=own.engine_host,
+            scheduler=house.address_of("scheduler"),
+            tls=tls_config.files_of(context.document),
             load_timeout_s=own.load_timeout_s,
         )
         home.sweep()

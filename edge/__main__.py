@@ -11,7 +11,7 @@ from edge.server import HttpServer
 
 async def start(context: Context[EdgeConfig]) -> None:
     """Serve until told to stop."""
-    config, house = context.own, context.house
+    config, house = context.own.located(context.document.path.parent), context.house
     services = {name: house.address_of(name) for name in context.document.model_services()}
     scheduler, broker = house.address_of("scheduler"), house.address_of("broker")
     jobs = house.address_of("jobs") if "jobs" in context.document.grpc_services() else ""

@@ -44,6 +44,9 @@ from edge.described_text import (
 from edge.entrance import Door, Entrance
 from edge.house import House
 from edge.jobs.wiring import open_jobs
+from edge.keys.counting import Counting, OwnCounting
+from edge.keys.gate import Checked, Gate
+from edge.keys.watch import KeysFile, following
 from edge.measure import Measure
 from edge.pictures.fetch import Fetch, rules_of
 from edge.pictures.wiring import open_pictures
@@ -67,13 +70,16 @@ async def open_app(
     model_services: Mapping[str, str],
     broker_address: str,
     jobs_address: str = "",
+    counting: Counting | None = None,
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
-    service, empty where there is none.
+    service, empty where there is none; `counting`: where several processes count together what
+    keys do. Raises ConfigError when the file of keys cannot be used.
     """
     async with AsyncExitStack() as stack:
+        keys = await _keys_of(config, stack)
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
         )
@@ -127,13 +133,27 @@ async def open_app(
             open_cutouts(config, scheduler, model_services, entrance, catalog, roster, fetch)
         )
         jobs = await stack.enter_async_context(
-            open_jobs(config, jobs_address, entrance, catalog, fetch)
+            open_jobs(config, jobs_address, entrance, catalog, roster, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
-        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready)
+        problems = keys.problems if keys else list
+        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready, problems)
         admin = AdminRoutes(house, calls, entrance.bodies)
         app = routes(raw, catalog, responses, house, admin, pictures, jobs)
-        yield Access(app, write_log=config.access_log)
+        gate = Gate(app, _checked_by(keys, counting))
+        yield Access(gate, write_log=config.access_log)
+
+
+async def _keys_of(config: EdgeConfig, stack: AsyncExitStack) -> KeysFile | None:
+    if config.keys_file is None:
+        return None
+    return await stack.enter_async_context(following(config.keys_file))
+
+
+def _checked_by(keys: KeysFile | None, counting: Counting | None) -> Checked | None:
+    if keys is None:
+        return None
+    return Checked(lambda: keys.keyring, counting or OwnCounting())
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:

@@ -1,11 +1,12 @@
 """The `edge` section of the configuration: where it listens, and the bounds it keeps."""
 
 import ipaddress
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from chassis.config import Section
+from chassis.config import LoosePath, Section
 
 TierName = Literal["background", "free", "sub", "paid"]
 LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
@@ -26,8 +27,10 @@ def _is_loopback(host: str) -> bool:
 class EdgeConfig(Section):
     """How the edge listens and what it bounds."""
 
+    keys_file: LoosePath | None = None
+    """The API keys that are taken, as hashes; none: open mode, and everybody is served."""
     listen: str = "127.0.0.1:8080"
-    """host:port; a loopback address, because there are no keys that could tell callers apart."""
+    """host:port; without keys, which tell callers apart, a loopback address."""
     default_tier: TierName = "free"
     """Tier of a request that names none."""
     open_tier_ceiling: TierName = "paid"
@@ -44,6 +47,10 @@ class EdgeConfig(Section):
     """A request's body arrives within this time."""
     write_stall_s: _Seconds = 30.0
     """A stream whose client takes nothing for this long is ended."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that serve; more than one where one core is not enough."""
+    linger_s: Annotated[float, Field(ge=0, le=3600, strict=False)] = 0.0
+    """When told to stop, new connections are taken for so long, while /readyz says 503 already."""
     drain_s: _Seconds = 4.0
     """Time running answers get when the process is told to stop; `cohabit up` gives it 5 s."""
     max_body_mib: int = Field(16, ge=1, le=90)
@@ -87,17 +94,23 @@ class EdgeConfig(Section):
 
     @field_validator("listen")
     @classmethod
-    def _loopback_only(cls, value: str) -> str:
+    def _open_on_loopback_only(cls, value: str, known: ValidationInfo) -> str:
         host, colon, port = value.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
             raise ValueError("expected host:port, e.g. 127.0.0.1:8080")
-        if not _is_loopback(host.strip("[]")):
+        if known.data.get("keys_file") is None and not _is_loopback(host.strip("[]")):
             raise ValueError(
-                "expected a loopback address (127.0.0.1, [::1] or localhost), because this version "
-                "has no API keys and would serve everybody who can reach it; put a proxy that "
-                "checks callers in front"
+                "expected a loopback address (127.0.0.1, [::1] or localhost), because without API "
+                "keys everybody who can reach it would be served; set edge.keys_file, or put a "
+                "proxy that checks callers in front"
             )
         return value
+
+    def located(self, folder: Path) -> Self:
+        """With its paths counted from the configuration's folder."""
+        if self.keys_file is None:
+            return self
+        return self.model_copy(update={"keys_file": folder / self.keys_file})
 
     @property
     def address(self) -> tuple[str, int]:

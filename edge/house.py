@@ -73,6 +73,8 @@ class House:
     services: Sequence[str]
     version: str
     jobs: Ready | None = None
+    problems: Callable[[], list[str]] = list
+    """What is wrong with the edge itself, in sentences."""
 
     async def status(self) -> views.HouseStatus:
         """Never raises Fault: what does not answer is part of the answer."""
@@ -87,6 +89,7 @@ class House:
         except Fault as fault:
             seen.miss("broker", fault.message)
         await self._see_jobs(seen)
+        seen.reasons += self.problems()
         return seen.view(self.version)
 
     async def models(self) -> views.AdminModelList:

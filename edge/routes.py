@@ -25,6 +25,7 @@ from edge.documenting import PAGED, SPOKEN, answers
 from edge.house import House
 from edge.house_views import HouseStatus
 from edge.jobs.wiring import Jobs
+from edge.keys.caller import caller_of
 from edge.pictures.wiring import Pictures
 from edge.responses.routes import Responses, add_responses
 
@@ -94,9 +95,10 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
     )
     async def list_models(request: Request) -> Response:
         if speech.current.get() is not ANTHROPIC:
-            return _json(await catalog.models())
+            return _json(await catalog.models(caller_of(request.scope)))
         wish = anthropic_models.page_wish(request.query_params)
-        return _json(anthropic_models.page(await catalog.named(), wish))
+        named = await catalog.named(caller_of(request.scope))
+        return _json(anthropic_models.page(named, wish))
 
     @app.get(
         "/v1/models/{name:path}",
@@ -105,10 +107,11 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
         openapi_extra=SPOKEN,
         responses=answers((ModelObject, anthropic_models.ModelInfo), "The model.", 404, 503),
     )
-    async def get_model(name: str) -> Response:
+    async def get_model(name: str, request: Request) -> Response:
+        caller = caller_of(request.scope)
         if speech.current.get() is not ANTHROPIC:
-            return _json(await catalog.model(name))
-        return _json(anthropic_models.info(name, await catalog.behind(name)))
+            return _json(await catalog.model(name, caller))
+        return _json(anthropic_models.info(name, await catalog.behind(name, caller)))
 
 
 def _add_probes(app: FastAPI, catalog: Catalog) -> None:

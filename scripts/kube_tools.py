@@ -49,6 +49,6 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        print(tools())
+        sys.stdout.write(f"{tools()}\n")
     except Missing as missing:
         sys.exit(str(missing))

@@ -19,6 +19,9 @@ from tests.kube.protobuf import MAGIC, secret_of
 class _Handler(BaseHTTPRequestHandler):
     cluster: Cluster
     protocol_version = "HTTP/1.1"
+    wbufsize = (
+        1 << 16
+    )  # an answer in one piece: in two, the second would wait for an acknowledgement
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing is printed."""
@@ -47,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 - of http.server
 
     def _body(self) -> Any:
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -122,14 +122,14 @@ def tools() -> Path:
 
 def helm(*arguments: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run Helm, which sees no cluster but one that is named to it."""
-    where = str(home or "/nonexistent")
-    named = ("KUBECONFIG", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
+    where = home or Path("/nonexistent")
+    folders = {f"HELM_{name}_HOME": str(where) for name in ("CACHE", "CONFIG", "DATA")}
     return subprocess.run(
         [str(tools() / "helm"), *arguments],
         capture_output=True,
         text=True,
         timeout=_WITHIN_S,
-        env={**os.environ, **dict.fromkeys(named, where)},
+        env={**os.environ, **folders, "KUBECONFIG": str(where / "no-cluster")},
         check=False,
     )
 

@@ -114,7 +114,7 @@ def _fill_in(key: Key, former: Object | None, wanted: Object, version: int) -> N
     """What the server knows better than those who ask."""
     meta = wanted.setdefault("metadata", {})
     meta.pop("managedFields", None)
-    known = former["metadata"] if former else {"uid": str(uuid.uuid4()), "generation": 0}
+    known: Object = former["metadata"] if former else {"uid": str(uuid.uuid4()), "generation": 0}
     changed = former is None or former.get("spec") != wanted.get("spec")
     meta |= {
         "namespace": key[2],

@@ -1,4 +1,4 @@
-"""Helm sends its releases, which are Secrets, in Kubernetes' protobuf: just what it takes to read one.
+"""Helm sends its releases, which are Secrets, in Kubernetes' protobuf: what it takes to read one.
 
 A body is four bytes of magic and a `runtime.Unknown`, whose `raw` is the object. The fields that
 stand here have the numbers of k8s.io/api; others are passed over.

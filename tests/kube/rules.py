@@ -1,7 +1,7 @@
 """What a cluster would only tell at run time: rules over a rendered set of objects.
 
-Each yields a sentence for everything that is wrong. Schemas are not asked here: they know types, and
-neither what refers to what nor which number is a port.
+Each yields a sentence for everything that is wrong. Schemas are not asked here: they know types,
+not what refers to what, nor which number is a port.
 """
 
 import re
@@ -18,7 +18,7 @@ Rule = Callable[[list[Object], frozenset[tuple[str, str]]], Iterator[str]]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]i?|)")
-_FACTORS = {"": 1, "m": Decimal("0.001")} | {
+_FACTORS: dict[str, Decimal] = {"": Decimal(1), "m": Decimal("0.001")} | {
     unit + suffix: Decimal(base) ** power
     for power, unit in enumerate("kMGTPE", start=1)
     for base, suffix in ((1000, ""), (1024, "i"))
@@ -139,7 +139,7 @@ def quantities(objects: list[Object], outside: frozenset[tuple[str, str]]) -> It
             for name, value in (*requests.items(), *limits.items()):
                 if _amount(value) is None:
                     yield f"{title(workload)}: {name}: {value} is no quantity"
-                elif "/" in name and not _amount(value) == int(_amount(value) or 0):
+                elif "/" in name and _amount(value) != int(_amount(value) or 0):
                     yield f"{title(workload)}: {name}: devices are whole"
             for name in requests.keys() & limits.keys():
                 if (_amount(requests[name]) or 0) > (_amount(limits[name]) or 0):

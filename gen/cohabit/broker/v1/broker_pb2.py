@@ -23,63 +23,80 @@ _sym_db = _symbol_database.Default()
 
 
 from cohabit.common.v1 import common_pb2 as cohabit_dot_common_dot_v1_dot_common__pb2
+from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ohabit/broker/v1/broker.proto\x12\x11\x63ohabit.broker.v1\x1a\x1e\x63ohabit/common/v1/common.proto\"\x86\x02\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12*\n\x04kind\x18\x04 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x05 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x13\n\x0bgranted_mib\x18\x06 \x01(\x04\x12\x18\n\x10materialised_mib\x18\x07 \x01(\x04\x12\x17\n\x0fgranted_unix_ms\x18\x08 \x01(\x03\x12\x17\n\x0f\x65xpires_unix_ms\x18\t \x01(\x03\x12\x17\n\x0frenewed_unix_ms\x18\n \x01(\x03\"\xeb\x01\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12*\n\x04kind\x18\x03 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x04 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x15\n\rpreferred_mib\x18\x05 \x01(\x04\x12\x13\n\x0bminimum_mib\x18\x06 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x07 \x01(\r\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x11\n\tleave_mib\x18\t \x01(\x04\"y\n\x14\x41\x63quireLeaseResponse\x12)\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.LeaseH\x00\x12+\n\x06\x64\x65nial\x18\x02 \x01(\x0b\x32\x19.cohabit.broker.v1.DenialH\x00\x42\t\n\x07outcome\"T\n\x06\x44\x65nial\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0cheadroom_mib\x18\x03 \x01(\x04\x12\x13\n\x0b\x63\x65iling_mib\x18\x04 \x01(\x04\"f\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x18\n\x10materialised_mib\x18\x02 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x03 \x01(\r\x12\x15\n\rshrink_to_mib\x18\x04 \x01(\x04\"=\n\x12RenewLeaseResponse\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.Lease\"\'\n\x13ReleaseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x16\n\x14ReleaseLeaseResponse\":\n\x11ListLeasesRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\">\n\x12ListLeasesResponse\x12(\n\x06leases\x18\x01 \x03(\x0b\x32\x18.cohabit.broker.v1.Lease\"\x18\n\x16GetDeviceMemoryRequest\"K\n\x17GetDeviceMemoryResponse\x12\x30\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1f.cohabit.broker.v1.DeviceMemory\"\x9d\x03\n\x0c\x44\x65viceMemory\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.cohabit.broker.v1.DeviceKind\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x11\n\treachable\x18\x04 \x01(\x08\x12\x18\n\x10retry_at_unix_ms\x18\x05 \x01(\x03\x12\x11\n\ttotal_mib\x18\x06 \x01(\x04\x12\x10\n\x08\x66ree_mib\x18\x07 \x01(\x04\x12\x12\n\nleased_mib\x18\x08 \x01(\x04\x12\x1a\n\x12unmaterialised_mib\x18\t \x01(\x04\x12\x11\n\tfloor_mib\x18\n \x01(\x04\x12\x31\n\x08headroom\x18\x0b \x03(\x0b\x32\x1f.cohabit.broker.v1.TierHeadroom\x12\x13\n\x0b\x66oreign_mib\x18\x0c \x01(\x04\x12,\n\x08reserves\x18\r \x03(\x0b\x32\x1a.cohabit.broker.v1.Reserve\x12\x30\n\tprocesses\x18\x0e \x03(\x0b\x32\x1d.cohabit.broker.v1.ProcessUse\"-\n\x07Reserve\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0creserved_mib\x18\x02 \x01(\x04\"9\n\nProcessUse\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12\x10\n\x08used_mib\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\"K\n\x0cTierHeadroom\x12%\n\x04tier\x18\x01 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x14\n\x0cheadroom_mib\x18\x02 \x01(\x04\"-\n\x14WatchPressureRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\"l\n\x15WatchPressureResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nshrink_mib\x18\x02 \x01(\x04\x12-\n\x0crefused_tier\x18\x03 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\"\x16\n\x14GetHostMemoryRequest\"\x8b\x01\n\x15GetHostMemoryResponse\x12\x11\n\ttotal_mib\x18\x01 \x01(\x04\x12\x15\n\ravailable_mib\x18\x02 \x01(\x04\x12\x11\n\tfloor_mib\x18\x03 \x01(\x04\x12\x35\n\x07warming\x18\x04 \x03(\x0b\x32$.cohabit.broker.v1.WarmFilesResponse\"!\n\x10WarmFilesRequest\x12\r\n\x05paths\x18\x01 \x03(\t\"a\n\x11WarmFilesResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\ndone_bytes\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x15\n\rstopped_short\x18\x04 \x01(\x08*Z\n\tLeaseKind\x12\x1a\n\x16LEASE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13LEASE_KIND_RESIDENT\x10\x01\x12\x18\n\x14LEASE_KIND_TRANSIENT\x10\x02*o\n\nDeviceKind\x12\x1b\n\x17\x44\x45VICE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45VICE_KIND_CPU\x10\x01\x12\x14\n\x10\x44\x45VICE_KIND_NVML\x10\x02\x12\x19\n\x15\x44\x45VICE_KIND_SIMULATED\x10\x03\x32\x95\x06\n\rBrokerService\x12_\n\x0c\x41\x63quireLease\x12&.cohabit.broker.v1.AcquireLeaseRequest\x1a\'.cohabit.broker.v1.AcquireLeaseResponse\x12Y\n\nRenewLease\x12$.cohabit.broker.v1.RenewLeaseRequest\x1a%.cohabit.broker.v1.RenewLeaseResponse\x12_\n\x0cReleaseLease\x12&.cohabit.broker.v1.ReleaseLeaseRequest\x1a\'.cohabit.broker.v1.ReleaseLeaseResponse\x12Y\n\nListLeases\x12$.cohabit.broker.v1.ListLeasesRequest\x1a%.cohabit.broker.v1.ListLeasesResponse\x12h\n\x0fGetDeviceMemory\x12).cohabit.broker.v1.GetDeviceMemoryRequest\x1a*.cohabit.broker.v1.GetDeviceMemoryResponse\x12\x64\n\rWatchPressure\x12\'.cohabit.broker.v1.WatchPressureRequest\x1a(.cohabit.broker.v1.WatchPressureResponse0\x01\x12\x62\n\rGetHostMemory\x12\'.cohabit.broker.v1.GetHostMemoryRequest\x1a(.cohabit.broker.v1.GetHostMemoryResponse\x12X\n\tWarmFiles\x12#.cohabit.broker.v1.WarmFilesRequest\x1a$.cohabit.broker.v1.WarmFilesResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ohabit/broker/v1/broker.proto\x12\x11\x63ohabit.broker.v1\x1a\x1e\x63ohabit/common/v1/common.proto\x1a\x1cgoogle/api/annotations.proto\"\x86\x02\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12*\n\x04kind\x18\x04 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x05 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x13\n\x0bgranted_mib\x18\x06 \x01(\x04\x12\x18\n\x10materialised_mib\x18\x07 \x01(\x04\x12\x17\n\x0fgranted_unix_ms\x18\x08 \x01(\x03\x12\x17\n\x0f\x65xpires_unix_ms\x18\t \x01(\x03\x12\x17\n\x0frenewed_unix_ms\x18\n \x01(\x03\"\xeb\x01\n\x13\x41\x63quireLeaseRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12*\n\x04kind\x18\x03 \x01(\x0e\x32\x1c.cohabit.broker.v1.LeaseKind\x12%\n\x04tier\x18\x04 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x15\n\rpreferred_mib\x18\x05 \x01(\x04\x12\x13\n\x0bminimum_mib\x18\x06 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x07 \x01(\r\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x11\n\tleave_mib\x18\t \x01(\x04\"y\n\x14\x41\x63quireLeaseResponse\x12)\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.LeaseH\x00\x12+\n\x06\x64\x65nial\x18\x02 \x01(\x0b\x32\x19.cohabit.broker.v1.DenialH\x00\x42\t\n\x07outcome\"T\n\x06\x44\x65nial\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0cheadroom_mib\x18\x03 \x01(\x04\x12\x13\n\x0b\x63\x65iling_mib\x18\x04 \x01(\x04\"f\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x18\n\x10materialised_mib\x18\x02 \x01(\x04\x12\x0e\n\x06ttl_ms\x18\x03 \x01(\r\x12\x15\n\rshrink_to_mib\x18\x04 \x01(\x04\"=\n\x12RenewLeaseResponse\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.cohabit.broker.v1.Lease\"\'\n\x13ReleaseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x16\n\x14ReleaseLeaseResponse\":\n\x11ListLeasesRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\">\n\x12ListLeasesResponse\x12(\n\x06leases\x18\x01 \x03(\x0b\x32\x18.cohabit.broker.v1.Lease\"\x18\n\x16GetDeviceMemoryRequest\"K\n\x17GetDeviceMemoryResponse\x12\x30\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1f.cohabit.broker.v1.DeviceMemory\"\x9d\x03\n\x0c\x44\x65viceMemory\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.cohabit.broker.v1.DeviceKind\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x11\n\treachable\x18\x04 \x01(\x08\x12\x18\n\x10retry_at_unix_ms\x18\x05 \x01(\x03\x12\x11\n\ttotal_mib\x18\x06 \x01(\x04\x12\x10\n\x08\x66ree_mib\x18\x07 \x01(\x04\x12\x12\n\nleased_mib\x18\x08 \x01(\x04\x12\x1a\n\x12unmaterialised_mib\x18\t \x01(\x04\x12\x11\n\tfloor_mib\x18\n \x01(\x04\x12\x31\n\x08headroom\x18\x0b \x03(\x0b\x32\x1f.cohabit.broker.v1.TierHeadroom\x12\x13\n\x0b\x66oreign_mib\x18\x0c \x01(\x04\x12,\n\x08reserves\x18\r \x03(\x0b\x32\x1a.cohabit.broker.v1.Reserve\x12\x30\n\tprocesses\x18\x0e \x03(\x0b\x32\x1d.cohabit.broker.v1.ProcessUse\"-\n\x07Reserve\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0creserved_mib\x18\x02 \x01(\x04\"9\n\nProcessUse\x12\x0b\n\x03pid\x18\x01 \x01(\r\x12\x10\n\x08used_mib\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\"K\n\x0cTierHeadroom\x12%\n\x04tier\x18\x01 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\x12\x14\n\x0cheadroom_mib\x18\x02 \x01(\x04\"-\n\x14WatchPressureRequest\x12\x15\n\rholder_prefix\x18\x01 \x01(\t\"l\n\x15WatchPressureResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x12\n\nshrink_mib\x18\x02 \x01(\x04\x12-\n\x0crefused_tier\x18\x03 \x01(\x0e\x32\x17.cohabit.common.v1.Tier\"\x16\n\x14GetHostMemoryRequest\"\x8b\x01\n\x15GetHostMemoryResponse\x12\x11\n\ttotal_mib\x18\x01 \x01(\x04\x12\x15\n\ravailable_mib\x18\x02 \x01(\x04\x12\x11\n\tfloor_mib\x18\x03 \x01(\x04\x12\x35\n\x07warming\x18\x04 \x03(\x0b\x32$.cohabit.broker.v1.WarmFilesResponse\"!\n\x10WarmFilesRequest\x12\r\n\x05paths\x18\x01 \x03(\t\"a\n\x11WarmFilesResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\ndone_bytes\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x15\n\rstopped_short\x18\x04 \x01(\x08*Z\n\tLeaseKind\x12\x1a\n\x16LEASE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13LEASE_KIND_RESIDENT\x10\x01\x12\x18\n\x14LEASE_KIND_TRANSIENT\x10\x02*o\n\nDeviceKind\x12\x1b\n\x17\x44\x45VICE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45VICE_KIND_CPU\x10\x01\x12\x14\n\x10\x44\x45VICE_KIND_NVML\x10\x02\x12\x19\n\x15\x44\x45VICE_KIND_SIMULATED\x10\x03\x32\x90\x08\n\rBrokerService\x12{\n\x0c\x41\x63quireLease\x12&.cohabit.broker.v1.AcquireLeaseRequest\x1a\'.cohabit.broker.v1.AcquireLeaseResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/rest/v1/leases:\x01*\x12\x86\x01\n\nRenewLease\x12$.cohabit.broker.v1.RenewLeaseRequest\x1a%.cohabit.broker.v1.RenewLeaseResponse\"+\x82\xd3\xe4\x93\x02%\" /rest/v1/leases/{lease_id}:renew:\x01*\x12\x83\x01\n\x0cReleaseLease\x12&.cohabit.broker.v1.ReleaseLeaseRequest\x1a\'.cohabit.broker.v1.ReleaseLeaseResponse\"\"\x82\xd3\xe4\x93\x02\x1c*\x1a/rest/v1/leases/{lease_id}\x12r\n\nListLeases\x12$.cohabit.broker.v1.ListLeasesRequest\x1a%.cohabit.broker.v1.ListLeasesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/rest/v1/leases\x12\x82\x01\n\x0fGetDeviceMemory\x12).cohabit.broker.v1.GetDeviceMemoryRequest\x1a*.cohabit.broker.v1.GetDeviceMemoryResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/rest/v1/devices\x12\x85\x01\n\rWatchPressure\x12\'.cohabit.broker.v1.WatchPressureRequest\x1a(.cohabit.broker.v1.WatchPressureResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/rest/v1/pressure:watch0\x01\x12y\n\rGetHostMemory\x12\'.cohabit.broker.v1.GetHostMemoryRequest\x1a(.cohabit.broker.v1.GetHostMemoryResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/rest/v1/host\x12w\n\tWarmFiles\x12#.cohabit.broker.v1.WarmFilesRequest\x1a$.cohabit.broker.v1.WarmFilesResponse\"\x1d\x82\xd3\xe4\x93\x02\x17\"\x12/rest/v1/host:warm:\x01*0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cohabit.broker.v1.broker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEASEKIND']._serialized_start=2312
-  _globals['_LEASEKIND']._serialized_end=2402
-  _globals['_DEVICEKIND']._serialized_start=2404
-  _globals['_DEVICEKIND']._serialized_end=2515
-  _globals['_LEASE']._serialized_start=86
-  _globals['_LEASE']._serialized_end=348
-  _globals['_ACQUIRELEASEREQUEST']._serialized_start=351
-  _globals['_ACQUIRELEASEREQUEST']._serialized_end=586
-  _globals['_ACQUIRELEASERESPONSE']._serialized_start=588
-  _globals['_ACQUIRELEASERESPONSE']._serialized_end=709
-  _globals['_DENIAL']._serialized_start=711
-  _globals['_DENIAL']._serialized_end=795
-  _globals['_RENEWLEASEREQUEST']._serialized_start=797
-  _globals['_RENEWLEASEREQUEST']._serialized_end=899
-  _globals['_RENEWLEASERESPONSE']._serialized_start=901
-  _globals['_RENEWLEASERESPONSE']._serialized_end=962
-  _globals['_RELEASELEASEREQUEST']._serialized_start=964
-  _globals['_RELEASELEASEREQUEST']._serialized_end=1003
-  _globals['_RELEASELEASERESPONSE']._serialized_start=1005
-  _globals['_RELEASELEASERESPONSE']._serialized_end=1027
-  _globals['_LISTLEASESREQUEST']._serialized_start=1029
-  _globals['_LISTLEASESREQUEST']._serialized_end=1087
-  _globals['_LISTLEASESRESPONSE']._serialized_start=1089
-  _globals['_LISTLEASESRESPONSE']._serialized_end=1151
-  _globals['_GETDEVICEMEMORYREQUEST']._serialized_start=1153
-  _globals['_GETDEVICEMEMORYREQUEST']._serialized_end=1177
-  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_start=1179
-  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_end=1254
-  _globals['_DEVICEMEMORY']._serialized_start=1257
-  _globals['_DEVICEMEMORY']._serialized_end=1670
-  _globals['_RESERVE']._serialized_start=1672
-  _globals['_RESERVE']._serialized_end=1717
-  _globals['_PROCESSUSE']._serialized_start=1719
-  _globals['_PROCESSUSE']._serialized_end=1776
-  _globals['_TIERHEADROOM']._serialized_start=1778
-  _globals['_TIERHEADROOM']._serialized_end=1853
-  _globals['_WATCHPRESSUREREQUEST']._serialized_start=1855
-  _globals['_WATCHPRESSUREREQUEST']._serialized_end=1900
-  _globals['_WATCHPRESSURERESPONSE']._serialized_start=1902
-  _globals['_WATCHPRESSURERESPONSE']._serialized_end=2010
-  _globals['_GETHOSTMEMORYREQUEST']._serialized_start=2012
-  _globals['_GETHOSTMEMORYREQUEST']._serialized_end=2034
-  _globals['_GETHOSTMEMORYRESPONSE']._serialized_start=2037
-  _globals['_GETHOSTMEMORYRESPONSE']._serialized_end=2176
-  _globals['_WARMFILESREQUEST']._serialized_start=2178
-  _globals['_WARMFILESREQUEST']._serialized_end=2211
-  _globals['_WARMFILESRESPONSE']._serialized_start=2213
-  _globals['_WARMFILESRESPONSE']._serialized_end=2310
-  _globals['_BROKERSERVICE']._serialized_start=2518
-  _globals['_BROKERSERVICE']._serialized_end=3307
+  _globals['_BROKERSERVICE'].methods_by_name['AcquireLease']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['AcquireLease']._serialized_options = b'\202\323\344\223\002\024\"\017/rest/v1/leases:\001*'
+  _globals['_BROKERSERVICE'].methods_by_name['RenewLease']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['RenewLease']._serialized_options = b'\202\323\344\223\002%\" /rest/v1/leases/{lease_id}:renew:\001*'
+  _globals['_BROKERSERVICE'].methods_by_name['ReleaseLease']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['ReleaseLease']._serialized_options = b'\202\323\344\223\002\034*\032/rest/v1/leases/{lease_id}'
+  _globals['_BROKERSERVICE'].methods_by_name['ListLeases']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['ListLeases']._serialized_options = b'\202\323\344\223\002\021\022\017/rest/v1/leases'
+  _globals['_BROKERSERVICE'].methods_by_name['GetDeviceMemory']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['GetDeviceMemory']._serialized_options = b'\202\323\344\223\002\022\022\020/rest/v1/devices'
+  _globals['_BROKERSERVICE'].methods_by_name['WatchPressure']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['WatchPressure']._serialized_options = b'\202\323\344\223\002\031\022\027/rest/v1/pressure:watch'
+  _globals['_BROKERSERVICE'].methods_by_name['GetHostMemory']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['GetHostMemory']._serialized_options = b'\202\323\344\223\002\017\022\r/rest/v1/host'
+  _globals['_BROKERSERVICE'].methods_by_name['WarmFiles']._loaded_options = None
+  _globals['_BROKERSERVICE'].methods_by_name['WarmFiles']._serialized_options = b'\202\323\344\223\002\027\"\022/rest/v1/host:warm:\001*'
+  _globals['_LEASEKIND']._serialized_start=2342
+  _globals['_LEASEKIND']._serialized_end=2432
+  _globals['_DEVICEKIND']._serialized_start=2434
+  _globals['_DEVICEKIND']._serialized_end=2545
+  _globals['_LEASE']._serialized_start=116
+  _globals['_LEASE']._serialized_end=378
+  _globals['_ACQUIRELEASEREQUEST']._serialized_start=381
+  _globals['_ACQUIRELEASEREQUEST']._serialized_end=616
+  _globals['_ACQUIRELEASERESPONSE']._serialized_start=618
+  _globals['_ACQUIRELEASERESPONSE']._serialized_end=739
+  _globals['_DENIAL']._serialized_start=741
+  _globals['_DENIAL']._serialized_end=825
+  _globals['_RENEWLEASEREQUEST']._serialized_start=827
+  _globals['_RENEWLEASEREQUEST']._serialized_end=929
+  _globals['_RENEWLEASERESPONSE']._serialized_start=931
+  _globals['_RENEWLEASERESPONSE']._serialized_end=992
+  _globals['_RELEASELEASEREQUEST']._serialized_start=994
+  _globals['_RELEASELEASEREQUEST']._serialized_end=1033
+  _globals['_RELEASELEASERESPONSE']._serialized_start=1035
+  _globals['_RELEASELEASERESPONSE']._serialized_end=1057
+  _globals['_LISTLEASESREQUEST']._serialized_start=1059
+  _globals['_LISTLEASESREQUEST']._serialized_end=1117
+  _globals['_LISTLEASESRESPONSE']._serialized_start=1119
+  _globals['_LISTLEASESRESPONSE']._serialized_end=1181
+  _globals['_GETDEVICEMEMORYREQUEST']._serialized_start=1183
+  _globals['_GETDEVICEMEMORYREQUEST']._serialized_end=1207
+  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_start=1209
+  _globals['_GETDEVICEMEMORYRESPONSE']._serialized_end=1284
+  _globals['_DEVICEMEMORY']._serialized_start=1287
+  _globals['_DEVICEMEMORY']._serialized_end=1700
+  _globals['_RESERVE']._serialized_start=1702
+  _globals['_RESERVE']._serialized_end=1747
+  _globals['_PROCESSUSE']._serialized_start=1749
+  _globals['_PROCESSUSE']._serialized_end=1806
+  _globals['_TIERHEADROOM']._serialized_start=1808
+  _globals['_TIERHEADROOM']._serialized_end=1883
+  _globals['_WATCHPRESSUREREQUEST']._serialized_start=1885
+  _globals['_WATCHPRESSUREREQUEST']._serialized_end=1930
+  _globals['_WATCHPRESSURERESPONSE']._serialized_start=1932
+  _globals['_WATCHPRESSURERESPONSE']._serialized_end=2040
+  _globals['_GETHOSTMEMORYREQUEST']._serialized_start=2042
+  _globals['_GETHOSTMEMORYREQUEST']._serialized_end=2064
+  _globals['_GETHOSTMEMORYRESPONSE']._serialized_start=2067
+  _globals['_GETHOSTMEMORYRESPONSE']._serialized_end=2206
+  _globals['_WARMFILESREQUEST']._serialized_start=2208
+  _globals['_WARMFILESREQUEST']._serialized_end=2241
+  _globals['_WARMFILESRESPONSE']._serialized_start=2243
+  _globals['_WARMFILESRESPONSE']._serialized_end=2340
+  _globals['_BROKERSERVICE']._serialized_start=2548
+  _globals['_BROKERSERVICE']._serialized_end=3588
 # @@protoc_insertion_point(module_scope)

@@ -10,8 +10,9 @@ import pytest
 
 from tests.kube.api import serving
 from tests.kube.chart import CHART, MATRIX, OUTSIDE, Values, configuration, helm, kept
-from tests.kube.cluster import Cluster, Object
+from tests.kube.cluster import Cluster
 from tests.kube.rules import broken, pod_of
+from tests.kube.schemas import Object
 
 OTHERS = {"other-peoples-kinds"}
 """Sets with kinds that a cluster has only where somebody has put them there."""

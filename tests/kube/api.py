@@ -12,8 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.kube.cluster import KINDS, ApiError, Cluster, Key, Object, patched
+from tests.kube.cluster import KINDS, ApiError, Cluster, Key, patched
 from tests.kube.protobuf import MAGIC, secret_of
+from tests.kube.schemas import Object
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kube.cluster import Object
+from tests.kube.schemas import Object
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "k8s" / "cohabit"
@@ -81,6 +81,17 @@ MATRIX: Mapping[str, Values] = {
         "tls": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"name": "house"}}},
         "gateway": {"enabled": True, "parentRefs": [{"name": "front"}], "hostnames": ["a.example"]},
         "monitoring": {"serviceMonitor": {"enabled": True, "keySecret": "prometheus-key"}},
+    },
+    "fronted": {
+        "envoy": {"enabled": True, "replicas": 2},
+        "edge": {"replicas": 2},
+        "ingress": {"enabled": True, "className": "nginx"},
+    },
+    "fronted-with-certificates": {
+        "envoy": {"enabled": True, "tlsSecret": "front-tls"},
+        "tls": {"enabled": True, "existingSecret": "house-tls"},
+        "config": {"jobs": None},
+        "networkPolicy": {"edgeFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]},
     },
     "bare": {
         "networkPolicy": {"enabled": False},

@@ -12,11 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubernetes_validate.utils import ValidationError, validate
+from tests.kube.schemas import Object, complaint
 
-VERSION = "1.37.0"
-
-Object = dict[str, Any]
 Key = tuple[str, str, str, str]
 """Version of the API, resource, namespace, name."""
 
@@ -84,7 +81,8 @@ class Cluster:
     def put(self, key: Key, wanted: Object) -> Object:
         """Keep an object as it is wanted. Raises ApiError."""
         wanted = copy.deepcopy(wanted) | {"apiVersion": key[0], "kind": KINDS[key[0]][key[1]]}
-        _check(wanted)
+        if said := complaint(wanted):
+            raise ApiError(422, "Invalid", said)
         former = self.objects.get(key)
         self.version += 1
         _fill_in(key, former, wanted, self.version)
@@ -99,15 +97,6 @@ class Cluster:
         result = self.put(key, merged(former, applied, self.applied.get(key, {})))
         self.applied[key] = copy.deepcopy(applied)
         return result
-
-
-def _check(wanted: Object) -> None:
-    try:
-        validate(wanted, VERSION, strict=True)
-    except ValidationError as error:
-        path = ".".join(str(part) for part in error.path)
-        said = f"{wanted['kind']} {wanted['metadata']['name']}: {path}: {error.message}"
-        raise ApiError(422, "Invalid", said) from None
 
 
 def _fill_in(key: Key, former: Object | None, wanted: Object, version: int) -> None:

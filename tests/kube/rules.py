@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.kube.chart import configuration, workloads
-from tests.kube.cluster import Object
+from tests.kube.schemas import Object
 
 Rule = Callable[[list[Object], frozenset[tuple[str, str]]], Iterator[str]]
 """Told the objects, and kinds and names of what is there besides."""

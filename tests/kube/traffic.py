@@ -5,8 +5,8 @@ namespace, and ports with or without an end. Once a policy names a pod for a dir
 policy allows there is shut; a connection needs both ends' leave.
 """
 
-from tests.kube.cluster import Object
 from tests.kube.rules import pod_of, selects
+from tests.kube.schemas import Object
 
 
 def labels_of(workload: Object) -> dict[str, str]:

@@ -29,8 +29,8 @@ from tests.kube.chart import (
     rendered,
     workloads,
 )
-from tests.kube.cluster import Object
 from tests.kube.rules import containers, pod_of
+from tests.kube.schemas import Object
 from tests.kube.traffic import labels_of
 
 RUNTIME = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
@@ -75,7 +75,7 @@ def test_every_address_is_a_service_that_leads_to_who_listens(name: str) -> None
         assert config["listen"][service].rpartition(":")[2] == port
         component = spec["selector"]["app.kubernetes.io/component"]
         [runs] = [c for c in containers(by_component(objects)[component]) if c["name"] == service]
-        assert runs["command"][-1] == f"services.{service}"
+        assert runs["args"] == [f"services.{service}"]
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -83,11 +83,13 @@ def test_commands_and_variables_are_known_to_the_code(name: str) -> None:
     for workload in workloads(of_matrix(name)):
         for container in containers(workload):
             known = {CONFIG_ENV, *RUNTIME} | ({TOKEN_ENV} if workload["kind"] == "Job" else set())
-            assert {variable["name"] for variable in container["env"]} <= known
-            if workload["kind"] != "Job":
-                *python, module = container["command"]
-                assert python == ["python", "-P", "-m"]
+            assert {variable["name"] for variable in container.get("env", ())} <= known
+            for module in container.get("args", ()):  # of the images' `python3 -P -m`
                 assert importlib.util.find_spec(f"{module}.__main__")
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                if command := container.get(probe, {}).get("exec", {}).get("command"):
+                    assert command[:3] == ["python3", "-P", "-m"]
+                    assert importlib.util.find_spec(command[3])
 
 
 def test_the_values_take_every_section_and_every_shared_key_but_the_charts_own() -> None:
@@ -235,7 +237,7 @@ def test_certificates_are_where_the_configuration_says_and_probes_do_not_need_th
         # The kubelet has no certificate, so its own gRPC would be turned away.
         assert ("httpGet" if component == "edge" else "exec") in probe
         if component != "edge":
-            assert probe["exec"]["command"][:4] == ["python", "-P", "-m", "chassis.probe"]
+            assert probe["exec"]["command"][3] == "chassis.probe"
 
 
 def test_keys_are_where_the_edge_looks_for_them() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from chassis.config import SECTIONS
 from tests.kube.chart import configuration, of_matrix, workloads
-from tests.kube.cluster import Object
+from tests.kube.schemas import Object
 from tests.kube.traffic import labels_of, may_dial, stranger_may_dial
 
 PORTS: Mapping[str, int] = {

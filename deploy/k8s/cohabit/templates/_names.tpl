@@ -44,9 +44,10 @@ matte: {port: 9105, dials: [broker, scheduler], engines: []}
 jobs: {port: 9106, dials: [scheduler, diffusion, matte], engines: [diffusion, matte]}
 simulated: {port: 9107, dials: [broker, scheduler], engines: []}
 edge: {port: 8080, dials: [broker, scheduler, jobs, llm, diffusion, matte, simulated], engines: [llm, diffusion, matte, simulated]}
+envoy: {port: 8000, dials: [edge, broker, scheduler, jobs], engines: []}
 {{- end }}
 
-{{/* The services that this house has, as a YAML list. */}}
+{{/* The services that this house has, as a YAML list. Envoy is none of them: it is in front. */}}
 {{- define "cohabit.present" -}}
 {{- $config := include "cohabit.given" . | fromYaml -}}
 - broker
@@ -57,6 +58,11 @@ edge: {port: 8080, dials: [broker, scheduler, jobs, llm, diffusion, matte, simul
 {{- end }}
 {{- end }}
 - edge
+{{- end }}
+
+{{/* What the way in from outside leads to. */}}
+{{- define "cohabit.front" -}}
+{{ include "cohabit.fullname" . }}-{{ ternary "envoy" "edge" .Values.envoy.enabled }}
 {{- end }}
 
 {{/* The pod that a service of (service) runs in. */}}

@@ -64,7 +64,7 @@ securityContext:
 - name: {{ .service }}
   image: {{ include "cohabit.image" (dict "root" .root "image" (ternary .service "service" (has .service (list "llm" "diffusion" "matte")))) }}
   imagePullPolicy: {{ .root.Values.images.pullPolicy }}
-  command: [python, -P, -m, {{ .module }}]
+  args: [{{ .module }}]
   env:
     - {name: COHABIT_CONFIG, value: /etc/cohabit/cohabit.yaml}
     {{- with include "cohabit.cardEnv" . }}
@@ -85,8 +85,11 @@ securityContext:
     {{- if .root.Values.tls.enabled }}
     - {name: tls, mountPath: /etc/cohabit/tls, readOnly: true}
     {{- end }}
-    {{- if has .service (list "llm" "diffusion" "matte") }}
+    {{- if has .service (list "broker" "llm" "diffusion" "matte") }}
     - {name: models, mountPath: /var/lib/cohabit/models, readOnly: true}
+    {{- end }}
+    {{- if eq .service "matte" }}
+    - {name: solver, mountPath: /var/cache/cohabit}
     {{- end }}
     - {name: state, mountPath: /var/lib/cohabit/state}
     - {name: run, mountPath: /run/cohabit}
@@ -138,7 +141,7 @@ livenessProbe:
 {{- define "cohabit.grpcProbe" -}}
 {{- if .root.Values.tls.enabled -}}
 exec:
-  command: [python, -P, -m, chassis.probe, "127.0.0.1:{{ .port }}"]
+  command: [python3, -P, -m, chassis.probe, "127.0.0.1:{{ .port }}"]
 {{- else -}}
 grpc: {port: {{ .port }}}
 {{- end -}}
@@ -174,9 +177,14 @@ livenessProbe:
 - name: tls
   secret: {secretName: {{ include "cohabit.tlsSecret" .root }}, defaultMode: 0440}
 {{- end }}
-{{- if has .service (list "llm" "diffusion" "matte") }}
+{{- /* The broker reads them, too: it warms the page cache before a load. */}}
+{{- if has .service (list "broker" "llm" "diffusion" "matte") }}
 - name: models
   persistentVolumeClaim: {claimName: {{ include "cohabit.modelsClaim" .root }}}
+{{- end }}
+{{- if eq .service "matte" }}
+- name: solver
+  emptyDir: {sizeLimit: 256Mi}
 {{- end }}
 - name: state
   {{- if .claim }}

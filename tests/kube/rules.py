@@ -118,7 +118,7 @@ _MAIN = {"grpc", "grpc-simulated", "http"}
 def probes(objects: list[Object], outside: frozenset[tuple[str, str]]) -> Iterator[str]:
     """What runs for good is probed, at a port of its own container."""
     for workload in workloads(objects):
-        for container in containers(workload):
+        for container in pod_of(workload)["spec"]["containers"]:
             known = {p["containerPort"] for p in container.get("ports", ())}
             named = {p["name"] for p in container.get("ports", ())}
             for name in ("startupProbe", "readinessProbe", "livenessProbe"):

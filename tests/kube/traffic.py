@@ -5,6 +5,9 @@ namespace, and ports with or without an end. Once a policy names a pod for a dir
 policy allows there is shut; a connection needs both ends' leave.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tests.kube.rules import pod_of, selects
 from tests.kube.schemas import Object
 
@@ -22,9 +25,14 @@ def may_dial(objects: list[Object], caller: Object, called: Object, port: int) -
     return leaves and _allowed(objects, "Ingress", target, source, port)
 
 
-def stranger_may_dial(objects: list[Object], called: Object, port: int) -> bool:
-    """Whether a pod that is none of the house does."""
-    return _allowed(objects, "Ingress", labels_of(called), {}, port)
+def stranger_may_dial(
+    objects: list[Object],
+    called: Object,
+    port: int,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> bool:
+    """Whether a pod that is none of the house does, one with these labels."""
+    return _allowed(objects, "Ingress", labels_of(called), dict(labels), port)
 
 
 def _allowed(

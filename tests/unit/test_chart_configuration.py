@@ -48,7 +48,8 @@ def by_component(objects: list[Object]) -> dict[str, Object]:
 
 
 def main_container(workload: Object) -> Object:
-    return next(iter(containers(workload)))
+    first: Object = pod_of(workload)["spec"]["containers"][0]
+    return first
 
 
 @pytest.mark.parametrize("name", MATRIX)

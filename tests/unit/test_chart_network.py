@@ -18,6 +18,7 @@ PORTS: Mapping[str, int] = {
     "jobs": 9106,
     "simulated": 9107,
     "edge": 8080,
+    "envoy": 8000,
 }
 ENGINES = (9200, 9263)
 """The first and the last port of engines."""
@@ -31,6 +32,7 @@ DIALS: Mapping[str, tuple[str, ...]] = {
     "simulated": ("broker", "scheduler"),
     "jobs": ("scheduler", "diffusion", "matte"),
     "broker": (),
+    "envoy": ("edge", "scheduler", "broker", "jobs"),
 }
 """Whom a service calls, by what its code opens channels to: `edge/app.py`, `services/*/clients.py`,
 `hosting/{leases,house_device}.py`."""
@@ -42,7 +44,16 @@ RUNS_ON: Mapping[str, tuple[str, ...]] = {
 }
 """Whose engines a service calls."""
 
-HOUSES = ("default", "whole", "simulated", "trusting-nobody")
+
+WAYS_IN: Mapping[str, set[tuple[str, int]]] = {
+    "default": {("edge", 8080)},
+    "whole": {("edge", 8080)},
+    "simulated": {("edge", 8080)},
+    "trusting-nobody": set(),  # its edge answers to one namespace
+    "fronted": {("envoy", 8000), ("envoy", 8443)},
+    "fronted-with-certificates": {("envoy", 8000), ("envoy", 8443)},
+}
+"""What a pod that is none of the house reaches: component and port."""
 
 
 def pods(objects: list[Object]) -> dict[str, Object]:
@@ -64,32 +75,37 @@ def needed(caller: str, called: str, present: set[str]) -> set[int]:
     return dialled | engines
 
 
-@pytest.mark.parametrize("house", HOUSES)
+@pytest.mark.parametrize("house", WAYS_IN)
 def test_each_pod_reaches_whom_it_calls_and_nobody_else(house: str) -> None:
     objects = of_matrix(house)
     there = pods(objects)
-    present = {"edge", "broker", "scheduler", *(configuration(objects).keys() & set(SECTIONS))}
+    present = {"envoy", *(configuration(objects).keys() & set(SECTIONS))}
     asked = {*PORTS.values(), *ENGINES, ENGINES[0] - 1, ENGINES[1] + 1, 22}
     for caller, source in there.items():
         for called, target in there.items():
             if caller == called:
                 continue  # a pod always reaches itself
             open_ports = {p for p in asked if may_dial(objects, source, target, p)}
-            wanted = needed(caller, called, present)
-            if called == "edge":  # open to everybody, but nobody inside calls it
-                wanted = set()
-            assert open_ports == wanted, (caller, called)
+            assert open_ports == needed(caller, called, present), (caller, called)
 
 
-@pytest.mark.parametrize("house", HOUSES)
-def test_strangers_reach_the_edge_alone(house: str) -> None:
+@pytest.mark.parametrize("house", WAYS_IN)
+def test_strangers_reach_what_is_in_front_and_nothing_else(house: str) -> None:
     objects = of_matrix(house)
-    fenced = house == "trusting-nobody"  # its edge answers to one namespace
-    for component, workload in pods(objects).items():
-        reached = {
-            p for p in (*PORTS.values(), *ENGINES) if stranger_may_dial(objects, workload, p)
-        }
-        assert reached == ({8080} if component == "edge" and not fenced else set()), component
+    asked = {*PORTS.values(), *ENGINES, 8001, 8443, 9901}
+    assert WAYS_IN[house] == {
+        (component, port)
+        for component, workload in pods(objects).items()
+        for port in asked
+        if stranger_may_dial(objects, workload, port)
+    }
+
+
+def test_with_envoy_in_front_metrics_are_scraped_by_who_may_reach_the_edge() -> None:
+    objects = of_matrix("fronted-with-certificates")
+    edge = pods(objects)["edge"]
+    assert stranger_may_dial(objects, edge, 8080, {"app": "prometheus"})
+    assert not stranger_may_dial(objects, edge, 8080, {"app": "other"})
 
 
 def test_public_addresses_are_the_edges_and_the_fetchers() -> None:

@@ -54,7 +54,8 @@ def _edge(objects: list[Object]) -> Object:
 
 
 def _edge_container(objects: list[Object]) -> Object:
-    return next(iter(containers(_edge(objects))))
+    [container] = containers(_edge(objects))
+    return container
 
 
 Mutation = Callable[[list[Object]], object]

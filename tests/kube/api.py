@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.kube.cluster import KINDS, ApiError, Cluster, Key, patched
+from tests.kube.cluster import KINDS, OF_THE_CLUSTER, ApiError, Cluster, Key, patched
 from tests.kube.protobuf import MAGIC, secret_of
 from tests.kube.schemas import Object
 
@@ -111,6 +111,8 @@ def discovered(path: str) -> Object | None:
     """What the server says of itself; None: `path` is an object's."""
     groups = sorted({version.rpartition("/")[0] for version in KINDS} - {""})
     match [part for part in path.split("/") if part]:
+        case ["openapi", "v3", *rest]:
+            return _described("/".join(rest))
         case ["version"]:
             return {"major": "1", "minor": "37", "gitVersion": "v1.37.0"}
         case ["api"]:
@@ -144,12 +146,29 @@ def _resources(version: str) -> Object:
             "name": name,
             "singularName": kind.lower(),
             "kind": kind,
-            "namespaced": True,
+            "namespaced": name not in OF_THE_CLUSTER,
             "verbs": verbs,
         }
         for name, kind in KINDS[version].items()
     ]
     return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
+
+
+def _described(path: str) -> Object:
+    """As much of OpenAPI as tells clients that fields are validated here, not by them."""
+    prefixes = {("apis/" if "/" in version else "api/") + version: version for version in KINDS}
+    if not path:
+        return {"paths": {p: {"serverRelativeURL": f"/openapi/v3/{p}"} for p in prefixes}}
+    group, _, number = prefixes[path].rpartition("/")
+    paths = {}
+    for resource, kind in KINDS[prefixes[path]].items():
+        means = {"group": group, "version": number, "kind": kind}
+        asked = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]
+        within = "" if resource in OF_THE_CLUSTER else "namespaces/{namespace}/"
+        paths[f"/{path}/{within}{resource}/{{name}}"] = {
+            "patch": {"parameters": asked, "x-kubernetes-group-version-kind": means}
+        }
+    return {"openapi": "3.0.0", "info": {"title": path, "version": "1"}, "paths": paths}
 
 
 def _placed(path: str) -> Key:
@@ -162,6 +181,8 @@ def _placed(path: str) -> Key:
         case _:
             rest, version = [], ""
     match rest:
+        case [resource, *name] if resource in OF_THE_CLUSTER and len(name) <= 1:
+            return version, resource, "", "".join(name)
         case ["namespaces", namespace, resource, *name] if len(name) <= 1:
             if resource in KINDS.get(version, {}):
                 return version, resource, namespace, "".join(name)

@@ -19,6 +19,7 @@ Key = tuple[str, str, str, str]
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "v1": {
+        "namespaces": "Namespace",
         "configmaps": "ConfigMap",
         "persistentvolumeclaims": "PersistentVolumeClaim",
         "secrets": "Secret",
@@ -31,7 +32,9 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "networking.k8s.io/v1": {"ingresses": "Ingress", "networkpolicies": "NetworkPolicy"},
     "policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
 }
-"""By version of the API: its resources, all of them namespaced, and their kinds."""
+"""By version of the API: its resources and their kinds."""
+OF_THE_CLUSTER = frozenset({"namespaces"})
+"""Resources that are in no namespace."""
 
 _CHANGEABLE: Mapping[str, frozenset[str]] = {
     "StatefulSet": frozenset(
@@ -105,8 +108,9 @@ def _fill_in(key: Key, former: Object | None, wanted: Object, version: int) -> N
     meta.pop("managedFields", None)
     known: Object = former["metadata"] if former else {"uid": str(uuid.uuid4()), "generation": 0}
     changed = former is None or former.get("spec") != wanted.get("spec")
+    if key[2]:
+        meta["namespace"] = key[2]
     meta |= {
-        "namespace": key[2],
         "name": key[3],
         "resourceVersion": str(version),
         "uid": known["uid"],

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.kube.cluster import KINDS, OF_THE_CLUSTER, ApiError, Cluster, Key, patched
-from tests.kube.protobuf import MAGIC, secret_of
+from tests.kube.protobuf import MAGIC, object_of
 from tests.kube.schemas import Object
 
 
@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if not data or self.command == "DELETE":  # options, which nothing here depends on
             return None
-        return secret_of(data) if data.startswith(MAGIC) else json.loads(data)
+        return object_of(data) if data.startswith(MAGIC) else json.loads(data)
 
     def _answer(self, path: str, query: Mapping[str, str], body: Any) -> tuple[int, Object]:
         if (found := discovered(path)) is not None:

@@ -80,7 +80,10 @@ MATRIX: Mapping[str, Values] = {
     "other-peoples-kinds": {
         "tls": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"name": "house"}}},
         "gateway": {"enabled": True, "parentRefs": [{"name": "front"}], "hostnames": ["a.example"]},
-        "monitoring": {"serviceMonitor": {"enabled": True, "keySecret": "prometheus-key"}},
+        "monitoring": {
+            "serviceMonitor": {"enabled": True, "keySecret": "prometheus-key"},
+            "rules": "groups: [{name: house, rules: [{alert: Down, expr: up == 0}]}]",
+        },
     },
     "fronted": {
         "envoy": {"enabled": True, "replicas": 2},
@@ -107,6 +110,7 @@ OUTSIDE = frozenset(
     {
         ("Secret", "cohabit-tls"),  # made by cert-manager
         ("Secret", "front-tls"),
+        ("Secret", "hub"),
         ("Secret", "house-keys"),
         ("Secret", "house-tls"),
         ("Secret", "prometheus-key"),

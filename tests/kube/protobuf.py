@@ -1,4 +1,4 @@
-"""Helm sends its releases, which are Secrets, in Kubernetes' protobuf: what it takes to read one.
+"""Kubernetes' protobuf: Helm sends its releases in it, which are Secrets, and kubectl namespaces.
 
 A body is four bytes of magic and a `runtime.Unknown`, whose `raw` is the object. The fields that
 stand here have the numbers of k8s.io/api; others are passed over.
@@ -15,7 +15,8 @@ MAGIC = b"k8s\x00"
 _FieldType = descriptor_pb2.FieldDescriptorProto
 _STRING, _BYTES = _FieldType.TYPE_STRING, _FieldType.TYPE_BYTES
 _MESSAGES: dict[str, Sequence[tuple[str, int, Any, bool]]] = {
-    "Unknown": [("raw", 2, _BYTES, False)],
+    "TypeMeta": [("apiVersion", 1, _STRING, False), ("kind", 2, _STRING, False)],
+    "Unknown": [("typeMeta", 1, "TypeMeta", False), ("raw", 2, _BYTES, False)],
     "Label": [("key", 1, _STRING, False), ("value", 2, _STRING, False)],
     "Datum": [("key", 1, _STRING, False), ("value", 2, _BYTES, False)],
     "ObjectMeta": [("name", 1, _STRING, False), ("labels", 11, "Label", True)],
@@ -50,14 +51,17 @@ def _classes() -> dict[str, Any]:
 _CLASSES = _classes()
 
 
-def secret_of(body: bytes) -> dict[str, Any]:
-    """A Secret as JSON has it."""
-    assert body.startswith(MAGIC), body[:8]
-    raw = _CLASSES["Unknown"].FromString(body.removeprefix(MAGIC)).raw
-    secret = _CLASSES["Secret"].FromString(raw)
+def object_of(body: bytes) -> dict[str, Any]:
+    """A Secret or a namespace as JSON has it. Raises ValueError for other kinds."""
+    unknown = _CLASSES["Unknown"].FromString(body.removeprefix(MAGIC))
+    secret = _CLASSES["Secret"].FromString(unknown.raw)  # of a namespace: its metadata
     labels = {each.key: each.value for each in secret.metadata.labels}
-    return {
-        "metadata": {"name": secret.metadata.name, "labels": labels},
+    named = {"metadata": {"name": secret.metadata.name, "labels": labels}}
+    if unknown.typeMeta.kind == "Namespace":
+        return named
+    if unknown.typeMeta.kind != "Secret":
+        raise ValueError(f"expected a Secret or a Namespace, got a {unknown.typeMeta.kind}")
+    return named | {
         "type": secret.type,
         "data": {each.key: base64.b64encode(each.value).decode() for each in secret.data},
     }

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 OLDEST, NEWEST = "1.27.0", "1.37.0"
 """Of the versions of Kubernetes that the chart is for."""
 
-FOREIGN = frozenset({"Certificate", "HTTPRoute", "ServiceMonitor"})
+FOREIGN = frozenset({"Certificate", "HTTPRoute", "PrometheusRule", "ServiceMonitor"})
 """Kinds of other people's definitions, whose schemas are not to be had."""
 
 utils.schema_contents = functools.cache(utils.schema_contents)

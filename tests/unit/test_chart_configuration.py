@@ -329,7 +329,7 @@ def test_what_names_a_source_is_fetched_and_another_list_by_another_job() -> Non
     assert names == ["b", "smollm2", "u2netp"]
     third, _ = _fetch({"images": {"tag": "0.2.0"}})
     assert len({first, second, third}) == 3
-    assert _fetch({"config": {"llm": {"models": {"by-hand": MODEL}}}})[0] == first
+    assert _fetch({"config": {"edge": {"keepalive_s": 5}}})[0] == first
 
 
 def test_one_model_that_cannot_be_had_keeps_no_other_away(tmp_path: Path) -> None:
@@ -347,3 +347,18 @@ def test_one_model_that_cannot_be_had_keeps_no_other_away(tmp_path: Path) -> Non
     )
     assert done.returncode == 1
     assert (tmp_path / "asked").read_text().split() == ["smollm2", "u2netp"]
+
+
+def test_prometheus_asks_the_edge_with_a_key_and_takes_labels_as_they_are() -> None:
+    objects = of_matrix("other-peoples-kinds")
+    monitor = kept(objects, "ServiceMonitor", "cohabit-edge")
+    [endpoint] = monitor["spec"]["endpoints"]
+    labels = kept(objects, "Service", "cohabit-edge")["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert labels[monitor["spec"]["jobLabel"]] == "cohabit"
+    assert endpoint["honorLabels"]
+    assert endpoint["authorization"]["credentials"] == {"name": "prometheus-key", "key": "key"}
+    port_names = [p["name"] for p in kept(objects, "Service", "cohabit-edge")["spec"]["ports"]]
+    assert endpoint["port"] in port_names
+    [group] = kept(objects, "PrometheusRule", "cohabit")["spec"]["groups"]
+    assert group["rules"] == [{"alert": "Down", "expr": "up == 0"}]

@@ -7,6 +7,7 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from chassis import tracing
 from chassis.admission import Admission
 from chassis.channel import open_channel
 from chassis.channels import Channels
@@ -58,6 +59,7 @@ from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
 from edge.tier import TIERS, TierRule
 from edge.tokenize import TokensEndpoint
+from edge.traced import Traced
 
 
 @asynccontextmanager
@@ -133,7 +135,8 @@ async def open_app(
         house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready)
         admin = AdminRoutes(house, calls, entrance.bodies)
         app = routes(raw, catalog, responses, house, admin, pictures, jobs)
-        yield Access(app, write_log=config.access_log)
+        accessed = Access(app, write_log=config.access_log)
+        yield Traced(accessed) if tracing.is_on() else accessed
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:

@@ -15,6 +15,7 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import generated
 from services.llm.engine import Engine
 from services.llm.lexicon import Lexicon
 from services.llm.vector_wire import embed_response, rerank_response, texts_of
@@ -95,7 +96,10 @@ class EngineServicer(_Tokens):
             answer = self._engine.generate(prompt_of(request), params_of(request))
             async with aclosing(answer) as chunks:
                 async for chunk in chunks:
-                    yield response_of(chunk)
+                    response = response_of(chunk)
+                    if chunk.finish is not None:
+                        generated(response.finish)
+                    yield response
 
     async def GetOccupancy(
         self, request: pb.GetOccupancyRequest, context: Context

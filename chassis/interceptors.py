@@ -180,8 +180,8 @@ class _Call:
         if kind is not None and self._code is grpc.StatusCode.OK:
             self._code = grpc.StatusCode.CANCELLED  # the client has gone, or the server
         elapsed = time.monotonic() - self._began
-        self._span.tell({"rpc.response.status_code": self._code.name})
-        self._span.end(self._reason or self._code.name.lower() if self._code in _BROKEN else "")
+        if self._span:
+            self._end_span()
         _open(self._labels).dec()
         _seconds(self._labels).observe(elapsed)
         _calls(self._labels, self._code.name, self._reason).inc()
@@ -192,6 +192,11 @@ class _Call:
             reason=self._reason,
             ms=round(elapsed * 1000, 1),
         )
+
+    def _end_span(self) -> None:
+        code, reason = self._code.name, self._reason
+        self._span.tell({"rpc.response.status_code": code, "cohabit.reason": reason})
+        self._span.end((reason or code.lower()) if self._code in _BROKEN else "")
 
     async def abort(self, error: BaseException) -> None:
         """End the call as `error` demands; always raises."""

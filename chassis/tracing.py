@@ -34,7 +34,7 @@ class Span:
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        """Whether it is told to anybody."""
+        """Whether anything can be told of it."""
         return False
 
     def __enter__(self) -> "Span":

@@ -95,8 +95,8 @@ class OtelSpan(Span):
         self.context = trace.set_span_in_context(span, _NOWHERE)
 
     def __bool__(self) -> bool:
-        """It is told, or would be if its trace were."""
-        return True
+        """It goes on, and is told if its trace is."""
+        return not self._ended
 
     @property
     def traceparent(self) -> str:

@@ -87,6 +87,7 @@ async def test_what_is_called_after_the_end_is_no_part_of_it(collector: Collecto
     span.end()
     assert tracing.carried() == ()
     assert call_metadata() == ()
+    assert tracing.begin("long after") is tracing.NOTHING
     await collector.until("GET", "below")
     (above,), (told,) = collector.named("GET"), collector.named("below")
     assert told.span.parent_span_id == above.span.span_id

@@ -83,6 +83,15 @@ def _address(value: str) -> str:
     return value
 
 
+def _collector(value: str) -> str:
+    scheme, colon, rest = value.partition("://")
+    if value and not (colon and scheme in {"http", "https"}):
+        raise ValueError("expected http://host:port of a collector, e.g. http://127.0.0.1:4317")
+    if value:
+        _host_port(rest.removesuffix("/"))
+    return value
+
+
 def _service(value: str) -> str:
     if value not in _DIALLED:
         raise ValueError(f"expected a service: {', '.join(_DIALLED)}")
@@ -109,7 +118,7 @@ class Tls(Section):
 class Traces(Section):
     """Where traces go."""
 
-    endpoint: str = ""
+    endpoint: Annotated[str, AfterValidator(_collector)] = ""
     """http://host:port of a collector that speaks OTLP over gRPC; default $OTEL_EXPORTER_OTLP_…"""
     sample: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
     """Share of the requests that are traced; one that comes with a trace follows its sender."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from chassis import config, log, metrics, tls_config
+from chassis import config, log, metrics, tls_config, tracing
 from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import CannotListen
@@ -52,11 +52,26 @@ def run_service(
     log.configure(name, context.house.log_level)
     try:
         _serve_metrics(name, context.house)
+        _trace(name, document)
         run(start(context))
     except config.ConfigError as error:  # of a file that the service reads itself
         config.fail(error)
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
+    finally:
+        tracing.close()
+
+
+def _trace(name: str, document: config.Document) -> None:
+    traces = document.house().traces
+    try:
+        tracing.configure(name, tracing.endpoint_of(traces.endpoint), traces.sample)
+    except tracing.NoTracesError as error:
+        if traces.endpoint:
+            where = document.where(("traces", "endpoint"))
+            config.fail(config.ConfigError(f"{where}: traces.endpoint: {error}"))
+        # The environment may be meant for others.
+        log.get().warning("no traces", why=str(error))
 
 
 def _serve_metrics(name: str, house: config.House) -> None:

@@ -112,7 +112,14 @@ class EngineHandle:
         address = f"{await host_of(home)}:{port}" if port else f"unix:{path}"
         instance_id = instance_id_of(spec, name)
         born_as = Birth(
-            address, spec.key, instance_id, home.log_level, dict(spec.engine), extras, _paths(home)
+            address=address,
+            key=spec.key,
+            instance_id=instance_id,
+            log_level=home.log_level,
+            engine=dict(spec.engine),
+            extras=extras,
+            tls=_paths(home),
+            collector=home.collector,
         )
         birth = json.dumps(asdict(born_as)).encode() + b"\n"
         process = await Child.start(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from chassis import tls_config
+from chassis import tls_config, tracing
 from chassis.main import Context
 from chassis.server import Server
 from hosting import metrics
@@ -50,6 +50,7 @@ class Premises:
             host=own.engine_host,
             scheduler=house.address_of("scheduler"),
             tls=tls_config.files_of(context.document),
+            collector=tracing.endpoint_of(house.traces.endpoint) if tracing.is_on() else "",
             load_timeout_s=own.load_timeout_s,
             drain_s=own.drain_s,
         )

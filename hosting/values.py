@@ -119,6 +119,8 @@ class EngineHome:
     """The gRPC target of the scheduler, for AUTO."""
     tls: TlsFiles | None = None
     """What engines show and believe, over TCP."""
+    collector: str = ""
+    """Where engines tell their traces; empty: nowhere."""
     load_timeout_s: float = 600.0
     drain_s: float = 0.0
     """What runs when the service is told to stop may take this long."""

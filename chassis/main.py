@@ -6,12 +6,14 @@ where `start(context)` is a coroutine that builds the service and serves until t
 """
 
 import argparse
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from chassis import config, log, metrics
+from chassis.following import Following
 from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import CannotListen
@@ -26,6 +28,14 @@ class Context(Generic[C]):
     house: config.House
     own: C
     document: config.Document
+    following: Following[C]
+    """The configuration from here on."""
+
+    @classmethod
+    def of(cls, name: str, kind: type[C], document: config.Document) -> "Context[C]":
+        """That of the service `name`. Raises ConfigError."""
+        own = document.section(name, kind)
+        return cls(document.house(), own, document, Following(name, kind, document))
 
 
 def run_service(
@@ -44,16 +54,23 @@ def run_service(
     parser.add_argument("--config", type=Path, default=None, help="cohabit.yaml to use")
     path = parser.parse_args().config
     try:
-        document = config.load(path)
-        context = Context(document.house(), document.section(name, kind), document)
+        context = Context.of(name, kind, config.load(path))
     except config.ConfigError as error:
         config.fail(error)
     log.configure(name, context.house.log_level)
     try:
         _serve_metrics(name, context.house)
-        run(start(context))
+        run(_following(context, start))
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
+
+
+async def _following(context: Context[C], start: Callable[[Context[C]], Awaitable[None]]) -> None:
+    following = asyncio.create_task(context.following.run())
+    try:
+        await start(context)
+    finally:
+        following.cancel()
 
 
 def _serve_metrics(name: str, house: config.House) -> None:

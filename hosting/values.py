@@ -111,6 +111,8 @@ class EngineHome:
     host: str = "127.0.0.1"
     """Over TCP: the address engines bind and are dialled at."""
     load_timeout_s: float = 600.0
+    removal_drain_s: float = 60.0
+    """What runs on a model that is configured no more may take this long."""
     stop_timeout_s: float = 4.0
     silence_s: float = 20.0
     """An engine that has spoken once and then says nothing for this long is wedged, and killed;

@@ -34,7 +34,7 @@ class Noted:
 async def premises(tmp_path: Path) -> AsyncIterator[Premises]:
     async with broker_process(tmp_path):
         document = config.load(tmp_path / "cohabit.yaml")
-        yield Premises.of("matte", Context(document.house(), HostingSection(), document))
+        yield Premises.of("matte", Context.of("matte", HostingSection, document))
 
 
 async def hosted(premises: Premises, file: Path) -> ModelHost:

@@ -73,6 +73,11 @@ def status_message(shell: SchedulerShell, now_ms: int) -> pb.Status:
             pb.Status.HoldStatus(lane=lane, holder=holder, expires_unix_ms=until_ms)
             for lane, holder, until_ms in core.books.holds.all()
         ],
+        configurations=[
+            pb.Status.ConfigurationStatus(service=name, configuration=told)
+            for name, told in sorted(shell.told.configurations.items())
+            if told.problem or told.restart_keys
+        ],
     )
 
 
@@ -174,6 +179,7 @@ def _model(
         family=facts.family,
         failure=facts.failure,
         retry_at_unix_ms=facts.retry_at_ms,
+        removed=facts.removed,
     )
 
 

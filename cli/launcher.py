@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from chassis import restarts
 from chassis.backoff import Backoff
-from cli import restarts
+
 from cli.lines import Screen, pump
 
 OWN = "cohabit"

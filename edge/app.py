@@ -1,6 +1,5 @@
 """What the routes of the edge are wired to."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -50,12 +49,14 @@ from edge.pictures.wiring import open_pictures
 from edge.responses.endpoint import ResponsesEndpoint
 from edge.responses.in_flight import InFlight
 from edge.responses.routes import Responses
-from edge.responses.store import ResponseStore
+from edge.responses.shelf import OwnShelf, Shelf
+from edge.responses.store import store_of
 from edge.roster import Roster
 from edge.routes import VERSION, routes
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
+from edge.standing import Standing
 from edge.tier import TIERS, TierRule
 from edge.tokenize import TokensEndpoint
 
@@ -67,11 +68,16 @@ async def open_app(
     model_services: Mapping[str, str],
     broker_address: str,
     jobs_address: str = "",
+    *,
+    standing: Standing | None = None,
+    shelf: Shelf | None = None,
+    in_flight: InFlight | None = None,
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
-    service, empty where there is none.
+    service, empty where there is none. `standing` is told from outside; where there are several
+    workers, so are the `shelf` that they share and what this one has `in_flight`.
     """
     async with AsyncExitStack() as stack:
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
@@ -95,11 +101,11 @@ async def open_app(
             patience=Patience(config.keepalive_s, config.write_stall_s),
         )
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
-        responses = Responses(_store_of(config), InFlight())
+        responses = Responses(shelf or OwnShelf(store_of(config)), in_flight or InFlight())
         raw: dict[str, ASGIApp] = {
             CHAT_PATH: AnswerEndpoint(answering, chat.ask),
             COMPLETIONS_PATH: AnswerEndpoint(answering, completions.ask),
-            RESPONSES_PATH: ResponsesEndpoint(answering, responses.store, responses.in_flight),
+            RESPONSES_PATH: ResponsesEndpoint(answering, responses.shelf, responses.in_flight),
             MESSAGES_PATH: AnswerEndpoint(answering, messages.ask),
             COUNT_PATH: CountEndpoint(entrance, roster, catalog, measure),
             **legacy.endpoints(config.legacy_models, answering),
@@ -132,7 +138,7 @@ async def open_app(
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
         house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready)
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs)
+        app = routes(raw, catalog, responses, house, admin, pictures, jobs, standing or Standing())
         yield Access(app, write_log=config.access_log)
 
 
@@ -151,13 +157,4 @@ def entrance_of(config: EdgeConfig) -> Entrance:
         door=Door(config.max_open_requests),
         bodies=Bodies(config.max_body_mib * MIB, config.max_bodies_mib * MIB, config.body_s),
         tiers=TierRule(TIERS[config.default_tier], TIERS[config.open_tier_ceiling]),
-    )
-
-
-def _store_of(config: EdgeConfig) -> ResponseStore:
-    return ResponseStore(
-        config.stored_responses,
-        config.stored_responses_mib * MIB,
-        config.stored_response_ttl_s,
-        time.monotonic,
     )

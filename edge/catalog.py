@@ -43,7 +43,7 @@ class ModelList(msgspec.Struct):
 class Health(msgspec.Struct, omit_defaults=True):
     """How the house is, as seen from the edge."""
 
-    status: Literal["ok", "degraded"]
+    status: Literal["ok", "degraded", "draining"]
     reason: str = ""
 
 

@@ -44,14 +44,18 @@ class EdgeConfig(Section):
     """A request's body arrives within this time."""
     write_stall_s: _Seconds = 30.0
     """A stream whose client takes nothing for this long is ended."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that serve; more than one where one core is not enough."""
+    linger_s: Annotated[float, Field(ge=0, le=3600, strict=False)] = 0.0
+    """When told to stop, new connections are taken for so long, while /readyz says 503 already."""
     drain_s: _Seconds = 4.0
     """Time running answers get when the process is told to stop; `cohabit up` gives it 5 s."""
     max_body_mib: int = Field(16, ge=1, le=90)
     """Largest body of one request; text alone needs no more, and decoding holds up the others."""
     max_bodies_mib: int = Field(512, ge=1)
-    """Bodies held in memory at once, over all requests."""
+    """Bodies held in memory at once, over all requests; each worker has an equal part."""
     max_open_requests: int = Field(10_000, ge=1)
-    """Requests for a model in progress at once."""
+    """Requests for a model in progress at once; each worker has an equal part."""
     max_idle_engines: int = Field(64, ge=1)
     """Connections kept to engines that serve nothing at the moment."""
     default_embedding_model: Annotated[str, Field(min_length=1)] | None = None
@@ -104,3 +108,18 @@ class EdgeConfig(Section):
         """Host, without brackets, and port to bind."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def most_link_bytes(self) -> int:
+        """Of one message between a worker and its parent: it may hold all that is kept."""
+        return (self.stored_responses_mib + 1) * 1024 * 1024
+
+    def of_one_worker(self) -> "EdgeConfig":
+        """The same, with a worker's part of what is bounded over all of them.
+
+        The largest body finds room in it.
+        """
+        least_mib = max(self.max_body_mib, self.max_picture_body_mib)
+        bodies_mib = max(-(-self.max_bodies_mib // self.workers), least_mib)
+        requests = -(-self.max_open_requests // self.workers)
+        return self.model_copy(update={"max_bodies_mib": bodies_mib, "max_open_requests": requests})

@@ -27,6 +27,7 @@ from edge.house_views import HouseStatus
 from edge.jobs.wiring import Jobs
 from edge.pictures.wiring import Pictures
 from edge.responses.routes import Responses, add_responses
+from edge.standing import Standing
 
 VERSION = "0.1.0"
 _encode = msgspec.json.Encoder().encode
@@ -40,6 +41,7 @@ def routes(
     admin: AdminRoutes,
     pictures: Pictures,
     jobs: Jobs,
+    standing: Standing,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
@@ -55,7 +57,7 @@ def routes(
     pictures.add_to(app)
     jobs.add_to(app)
     _add_models(app, catalog)
-    _add_probes(app, catalog)
+    _add_probes(app, catalog, standing)
     _add_status(app, house)
     admin.add_to(app)
     _add_welcome(app)
@@ -111,7 +113,7 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
         return _json(anthropic_models.info(name, await catalog.behind(name)))
 
 
-def _add_probes(app: FastAPI, catalog: Catalog) -> None:
+def _add_probes(app: FastAPI, catalog: Catalog, standing: Standing) -> None:
     @app.get(
         "/health",
         tags=["probes"],
@@ -119,7 +121,12 @@ def _add_probes(app: FastAPI, catalog: Catalog) -> None:
         responses=answers(Health, "Alive; `reason` says what is amiss elsewhere."),
     )
     async def health() -> Response:
-        return _json(await catalog.health())
+        if standing.draining:
+            return _json(Health("draining", standing.amiss))
+        seen = await catalog.health()
+        if seen.status == "ok" and standing.amiss:
+            return _json(Health("degraded", standing.amiss))
+        return _json(seen)
 
     @app.get(
         "/readyz",
@@ -128,6 +135,8 @@ def _add_probes(app: FastAPI, catalog: Catalog) -> None:
         responses=answers(Health, "Requests are served.", 503),
     )
     async def readyz() -> Response:
+        if standing.draining:
+            raise Fault(Reason.SERVICE_UNAVAILABLE, standing.amiss, retry_after_s=1.0)
         await catalog.ready()
         return _json(Health("ok"))
 

@@ -31,6 +31,7 @@ class EngineServicer(rpc.EngineServiceServicer):
             for permit_id, lease_id in process.permits.running.items():
                 yield permit_event(permit_id, started=True, transient_lease_id=lease_id)
             yield process.usage_event()  # also says: these were all
+            yield process.figures_event()
             if process.ready is not None:
                 yield pb.WatchEngineResponse(ready=process.ready)
             usage_due = time.monotonic() + _USAGE_EVERY_S
@@ -60,6 +61,7 @@ class EngineServicer(rpc.EngineServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> pb.DrainEngineResponse:
         running = await self._process.permits.drain(request.within_ms / 1000, force=request.force)
+        self._process.report_figures()  # it may be stopped next
         return pb.DrainEngineResponse(running=running)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from chassis.following import Following
 from chassis.main import Context
 from chassis.server import Server
+from hosting import metrics
 from hosting.config import HostingSection
 from hosting.host import ModelHost
 from hosting.house_device import Device, HouseDevice
@@ -84,6 +85,7 @@ class Premises:
             server.closing.push_async_callback(closing)
         self._begin(self.leases.release_leftovers(host.lease_ids))
         self._begin(host.follow())
+        server.closing.callback(metrics.follow(host))
         for task in self._tasks:
             server.closing.callback(task.cancel)
         return server

@@ -75,7 +75,11 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
                     said += piece.tokens
                     yield llm_pb2.GenerateResponse(text=piece.text, tokens=piece.tokens)
             times = Times(arrived_s, first_s if said else loop.time(), loop.time())
-            yield llm_pb2.GenerateResponse(finish=finish(plan, prompt_tokens, times))
+            end = finish(plan, prompt_tokens, times)
+            self._process.count(
+                prompt_tokens=prompt_tokens, completion_tokens=end.usage.completion_tokens
+            )
+            yield llm_pb2.GenerateResponse(finish=end)
 
     async def CountTokens(
         self, request: llm_pb2.CountTokensRequest, context: Context

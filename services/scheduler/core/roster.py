@@ -10,6 +10,7 @@ from services.scheduler.core.settings import ModelRule
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     Cause,
+    Departure,
     Effect,
     Grant,
     Loading,
@@ -194,4 +195,4 @@ class Roster:
             return
         self.leaves(model)
         why = f"unused for {unused_ms // 1_000} s"
-        out.append(StartUnload(model.key, _UNLOAD_DRAIN_MS, False, why))
+        out.append(StartUnload(model.key, _UNLOAD_DRAIN_MS, False, why, Departure.UNUSED))

@@ -1,4 +1,4 @@
-"""What to do about a service that has ended by itself. Pure: the launcher waits and acts."""
+"""What to do about a child process that has ended by itself. Pure: its parent waits and acts."""
 
 from dataclasses import dataclass
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.restarts import BACKOFF, STEADY_S, GiveUp, Restart, decide, ending
+from chassis.restarts import BACKOFF, STEADY_S, GiveUp, Restart, decide, ending
 
 
 def test_delays_grow_up_to_the_bound() -> None:

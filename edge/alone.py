@@ -1,0 +1,24 @@
+"""The edge in one process."""
+
+from chassis import log
+from chassis.config import ConfigError, fail
+from chassis.main import Context
+from chassis.server import until_signal
+from edge.config import EdgeConfig
+from edge.opening import opened
+from edge.server import HttpServer
+from edge.standing import Standing
+
+
+async def serve(context: Context[EdgeConfig]) -> None:
+    """Serve until told to stop."""
+    config, standing = context.own, Standing()
+    async with opened(context, config, standing) as app:
+        server = HttpServer(app, *config.address, config.drain_s, config.linger_s, standing)
+        try:
+            host, port = await server.start()
+        except ConfigError as error:
+            fail(error)
+        log.get().info("serving", address=f"http://{host}:{port}")
+        await until_signal()
+        await server.stop()

@@ -119,11 +119,10 @@ class Answering:
     async def events(self, asked: Asked, served: Served, guest: Guest) -> "Messages":
         """Everything that happens to a request, to its engine's last message. Raises Fault."""
         generate = asked.generate
-        generate.tier, generate.cache_scope = guest.tier, guest.key
-        behind = await self.roster.behind(asked.model)
-        if not behind and asked.otherwise:
+        generate.tier, generate.cache_scope = guest.tier, guest.owner
+        if asked.otherwise and not await self.roster.knows(asked.model):
             asked = replace(asked, model=asked.otherwise, otherwise="")
-            behind = await self.roster.behind(asked.model)
+        behind = await self.roster.behind(asked.model, guest.caller)
         check_answers(behind)
         try:
             tokens = await self.measure.prompt_tokens(behind, generate)

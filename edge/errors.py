@@ -70,6 +70,8 @@ def response(fault: Fault) -> Response:
     _note(fault)
     status = fault.row.http
     headers = {}
+    if status == 401:
+        headers["www-authenticate"] = 'Bearer realm="cohabit"'
     if fault.retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(fault.retry_after_s)))
         headers["retry-after-ms"] = str(max(1, round(fault.retry_after_s * 1000)))

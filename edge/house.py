@@ -99,6 +99,8 @@ class House:
     version: str
     jobs: Ready | None = None
     edge: EdgeNow = field(default_factory=EdgeNow)
+    problems: Callable[[], list[str]] = list
+    """What is wrong with the edge itself, in sentences."""
 
     async def status(self) -> views.HouseStatus:
         """Never raises Fault: what does not answer is part of the answer."""
@@ -115,6 +117,7 @@ class House:
         await self._see_jobs(seen)
         if self.edge.standing.amiss:
             seen.reasons.append(self.edge.standing.amiss)
+        seen.reasons += self.problems()
         return seen.view(self.version, await asyncio.to_thread(self.edge.view))
 
     async def models(self) -> views.AdminModelList:

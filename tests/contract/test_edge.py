@@ -360,7 +360,7 @@ async def test_the_process_refuses_an_open_address(tmp_path: Path) -> None:
     _, said = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     assert process.returncode == 2
     assert b"cohabit.yaml:3: edge.listen" in said
-    assert b"no API keys" in said
+    assert b"without API keys" in said
 
 
 async def test_the_process_says_that_its_port_is_taken(house: House, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def run_service(
         _serve_metrics(name, context.house)
         _trace(name, document)
         run(start(context))
+    except config.ConfigError as error:  # of a file that the service reads itself
+        config.fail(error)
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
     finally:

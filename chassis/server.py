@@ -23,6 +23,8 @@ from grpc_reflection.v1alpha import reflection
 from chassis import log, tls
 from chassis.channel import MAX_MESSAGE_BYTES
 from chassis.interceptors import CallInterceptor
+from chassis.metrics_servicer import NAME as METRICS
+from chassis.metrics_servicer import add_metrics_service
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -44,7 +46,7 @@ class CannotListen(Exception):
 
 @dataclass(slots=True)
 class Server:
-    """A grpc.aio server with health and reflection; register servicers on `.grpc`."""
+    """A grpc.aio server with health, metrics and reflection; register servicers on `.grpc`."""
 
     names: Sequence[str]
     drain_s: float = 8.0
@@ -60,8 +62,9 @@ class Server:
         self.grpc = grpc.aio.server(interceptors=[CallInterceptor()], options=_OPTIONS)
         self.health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.grpc)
+        add_metrics_service(self.grpc)
         reflection.enable_server_reflection(
-            (*self.names, health.SERVICE_NAME, reflection.SERVICE_NAME), self.grpc
+            (*self.names, METRICS, health.SERVICE_NAME, reflection.SERVICE_NAME), self.grpc
         )
 
     async def start(self, listen: str) -> str:

@@ -1,11 +1,12 @@
 """The `edge` section of the configuration: where it listens, and the bounds it keeps."""
 
 import ipaddress
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from chassis.config import Section
+from chassis.config import LoosePath, Section
 
 TierName = Literal["background", "free", "sub", "paid"]
 LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
@@ -26,8 +27,10 @@ def _is_loopback(host: str) -> bool:
 class EdgeConfig(Section):
     """How the edge listens and what it bounds."""
 
+    keys_file: LoosePath | None = None
+    """The API keys that are taken, as hashes; none: open mode, and everybody is served."""
     listen: str = "127.0.0.1:8080"
-    """host:port; a loopback address, because there are no keys that could tell callers apart."""
+    """host:port; without keys, which tell callers apart, a loopback address."""
     default_tier: TierName = "free"
     """Tier of a request that names none."""
     open_tier_ceiling: TierName = "paid"
@@ -44,14 +47,18 @@ class EdgeConfig(Section):
     """A request's body arrives within this time."""
     write_stall_s: _Seconds = 30.0
     """A stream whose client takes nothing for this long is ended."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that serve; more than one where one core is not enough."""
+    linger_s: Annotated[float, Field(ge=0, le=3600, strict=False)] = 0.0
+    """When told to stop, new connections are taken for so long, while /readyz says 503 already."""
     drain_s: _Seconds = 4.0
     """Time running answers get when the process is told to stop; `cohabit up` gives it 5 s."""
     max_body_mib: int = Field(16, ge=1, le=90)
     """Largest body of one request; text alone needs no more, and decoding holds up the others."""
     max_bodies_mib: int = Field(512, ge=1)
-    """Bodies held in memory at once, over all requests."""
+    """Bodies held in memory at once, over all requests; each worker has an equal part."""
     max_open_requests: int = Field(10_000, ge=1)
-    """Requests for a model in progress at once."""
+    """Requests for a model in progress at once; each worker has an equal part."""
     max_idle_engines: int = Field(64, ge=1)
     """Connections kept to engines that serve nothing at the moment."""
     default_embedding_model: Annotated[str, Field(min_length=1)] | None = None
@@ -84,23 +91,48 @@ class EdgeConfig(Section):
     """Hosts to fetch from whatever their address and port; exactly as URLs name them."""
     access_log: bool = True
     """One line a request."""
+    access_log_file: LoosePath | None = None
+    """Where those lines go; none: to standard error, among all others."""
+    access_log_mib: int = Field(128, ge=1)
+    """What the file and the three before it take together, over all workers."""
 
     @field_validator("listen")
     @classmethod
-    def _loopback_only(cls, value: str) -> str:
+    def _open_on_loopback_only(cls, value: str, known: ValidationInfo) -> str:
         host, colon, port = value.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
             raise ValueError("expected host:port, e.g. 127.0.0.1:8080")
-        if not _is_loopback(host.strip("[]")):
+        if known.data.get("keys_file") is None and not _is_loopback(host.strip("[]")):
             raise ValueError(
-                "expected a loopback address (127.0.0.1, [::1] or localhost), because this version "
-                "has no API keys and would serve everybody who can reach it; put a proxy that "
-                "checks callers in front"
+                "expected a loopback address (127.0.0.1, [::1] or localhost), because without API "
+                "keys everybody who can reach it would be served; set edge.keys_file, or put a "
+                "proxy that checks callers in front"
             )
         return value
+
+    def located(self, folder: Path) -> Self:
+        """With its paths counted from the configuration's folder."""
+        paths = {"access_log_file": self.access_log_file, "keys_file": self.keys_file}
+        given = {name: folder / path for name, path in paths.items() if path is not None}
+        return self.model_copy(update=given)
 
     @property
     def address(self) -> tuple[str, int]:
         """Host, without brackets, and port to bind."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def most_link_bytes(self) -> int:
+        """Of one message between a worker and its parent: it may hold all that is kept."""
+        return (self.stored_responses_mib + 1) * 1024 * 1024
+
+    def of_one_worker(self) -> "EdgeConfig":
+        """The same, with a worker's part of what is bounded over all of them.
+
+        The largest body finds room in it.
+        """
+        least_mib = max(self.max_body_mib, self.max_picture_body_mib)
+        bodies_mib = max(-(-self.max_bodies_mib // self.workers), least_mib)
+        requests = -(-self.max_open_requests // self.workers)
+        return self.model_copy(update={"max_bodies_mib": bodies_mib, "max_open_requests": requests})

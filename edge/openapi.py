@@ -15,6 +15,7 @@ from edge.described_text import LEGACY_PATHS, TEXT
 from edge.documenting import REF
 from edge.jobs import described as jobs
 from edge.pictures import described as pictures
+from edge.signals.failures import FailureList
 from edge.speech import ErrorEnvelope
 
 DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI or Anthropic.
@@ -52,7 +53,7 @@ class Welcome(msgspec.Struct):
 
 _TYPES: tuple[type, ...] = (
     *house_views.TYPES,
-    *(ModelList, ModelObject, ModelPage, ModelInfo, Health, Welcome),
+    *(ModelList, ModelObject, ModelPage, ModelInfo, Health, Welcome, FailureList),
     *(ErrorEnvelope, AnthropicError),
 )
 _RAW = {**TEXT, **MORE, **pictures.PICTURES, **cutouts.CUTOUTS, **jobs.JOBS}

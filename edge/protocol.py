@@ -5,10 +5,16 @@ are too large (431) and what is no HTTP (400). Headers that do not arrive in tim
 connection. A wish to change the protocol (`upgrade: h2c`) is passed over, as RFC 9110 allows, and
 the request served as it is. HTTP/1.0 knows no chunks: the end of the connection ends its answers.
 
+Of an edge that is about to stop every answer that begins is the last one on its connection, and a
+connection on which nothing is asked is left when it has been quiet for a while.
+
 Requests themselves are the application's affair.
 """
 
 import asyncio
+import fcntl
+import termios
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -22,6 +28,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from chassis.errors import Fault, Reason
 from edge import errors
+from edge.standing import Standing
 
 MOST_HEADER_BYTES = 64 * 1024
 _LINGER_S = 2.0
@@ -55,8 +62,14 @@ class Protocol(HttpToolsProtocol):
     headers_s: ClassVar[float] = 10.0
     """Headers are complete within this time of the connection's, or of their own, first byte."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, standing: Standing, left: Callable[[], None], **kwargs: Any
+    ) -> None:
+        """`left` is called when the connection has ended; the rest is uvicorn's."""
         super().__init__(*args, **kwargs)
+        self._standing, self._left = standing, left
+        self._moved_at = 0.0
+        """When something last came in, or an answer went out whole."""
         self._at = _At.BETWEEN
         self._header_bytes = 0
         # Bytes since the last sign of progress: what the parser may be holding of one header.
@@ -69,17 +82,20 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first headers."""
         super().connection_made(transport)
+        self._moved_at = self.loop.time()
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadline."""
         self._clear_deadline()
         super().connection_lost(exc)
+        self._left()
 
     def data_received(self, data: bytes) -> None:
         """Parse, unless the connection is only kept for its peer to read the refusal."""
         if self._refused:
             return
+        self._moved_at = self.loop.time()
         self._unset_keepalive_if_required()
         self._progress = False
         try:
@@ -121,6 +137,8 @@ class Protocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._at, self._progress = _At.BODY, True
+        if self._standing.draining:
+            self.cycle.keep_alive = False
         if self.scope["http_version"] == "1.0":
             # The request is a task by now, but has not run yet.
             self.cycle.__class__ = _IdentityCycle
@@ -140,8 +158,29 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Headers that waited behind this answer have their time from now."""
         super().on_response_complete()
+        self._moved_at = self.loop.time()
         if self._deadline is not None:
             self._await_headers()
+
+    # How it ends.
+
+    def last_answer(self) -> None:
+        """Say so in an answer whose headers are not out yet."""
+        if self._is_answering and not self.cycle.response_started:
+            self.cycle.keep_alive = False
+
+    def leave_if_quiet(self, for_s: float) -> None:
+        """Close the connection if nothing is asked on it, and has not been for so long."""
+        if self._is_answering or self._at is not _At.BETWEEN or self.transport.is_closing():
+            return
+        if self.loop.time() - self._moved_at >= for_s and not self._unread():
+            self.transport.close()
+
+    def _unread(self) -> bool:
+        """Whether the kernel holds bytes that the loop has not read yet."""
+        socket = self.transport.get_extra_info("socket")
+        waiting = fcntl.ioctl(socket.fileno(), termios.FIONREAD, bytes(4))
+        return waiting != bytes(4)
 
     # How it goes on.
 

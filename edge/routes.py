@@ -7,9 +7,8 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
@@ -25,8 +24,11 @@ from edge.documenting import PAGED, SPOKEN, answers
 from edge.house import House
 from edge.house_views import HouseStatus
 from edge.jobs.wiring import Jobs
+from edge.keys.caller import caller_of
 from edge.pictures.wiring import Pictures
 from edge.responses.routes import Responses, add_responses
+from edge.signals.wiring import Signals
+from edge.standing import Standing
 
 VERSION = "0.1.0"
 _encode = msgspec.json.Encoder().encode
@@ -40,6 +42,8 @@ def routes(
     admin: AdminRoutes,
     pictures: Pictures,
     jobs: Jobs,
+    signals: Signals,
+    standing: Standing,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
     app = FastAPI(
@@ -57,8 +61,9 @@ def routes(
     pictures.add_to(app)
     jobs.add_to(app)
     _add_models(app, catalog)
-    _add_probes(app, catalog)
+    _add_probes(app, catalog, standing)
     _add_status(app, house)
+    signals.add_to(app)
     admin.add_to(app)
     _add_welcome(app)
     add_docs(app)
@@ -96,9 +101,10 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
     )
     async def list_models(request: Request) -> Response:
         if speech.current.get() is not ANTHROPIC:
-            return _json(await catalog.models())
+            return _json(await catalog.models(caller_of(request.scope)))
         wish = anthropic_models.page_wish(request.query_params)
-        return _json(anthropic_models.page(await catalog.named(), wish))
+        named = await catalog.named(caller_of(request.scope))
+        return _json(anthropic_models.page(named, wish))
 
     @app.get(
         "/v1/models/{name:path}",
@@ -107,13 +113,14 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
         openapi_extra=SPOKEN,
         responses=answers((ModelObject, anthropic_models.ModelInfo), "The model.", 404, 503),
     )
-    async def get_model(name: str) -> Response:
+    async def get_model(name: str, request: Request) -> Response:
+        caller = caller_of(request.scope)
         if speech.current.get() is not ANTHROPIC:
-            return _json(await catalog.model(name))
-        return _json(anthropic_models.info(name, await catalog.behind(name)))
+            return _json(await catalog.model(name, caller))
+        return _json(anthropic_models.info(name, await catalog.behind(name, caller)))
 
 
-def _add_probes(app: FastAPI, catalog: Catalog) -> None:
+def _add_probes(app: FastAPI, catalog: Catalog, standing: Standing) -> None:
     @app.get(
         "/health",
         tags=["probes"],
@@ -121,7 +128,12 @@ def _add_probes(app: FastAPI, catalog: Catalog) -> None:
         responses=answers(Health, "Alive; `reason` says what is amiss elsewhere."),
     )
     async def health() -> Response:
-        return _json(await catalog.health())
+        if standing.draining:
+            return _json(Health("draining", standing.amiss))
+        seen = await catalog.health()
+        if seen.status == "ok" and standing.amiss:
+            return _json(Health("degraded", standing.amiss))
+        return _json(seen)
 
     @app.get(
         "/readyz",
@@ -130,18 +142,10 @@ def _add_probes(app: FastAPI, catalog: Catalog) -> None:
         responses=answers(Health, "Requests are served.", 503),
     )
     async def readyz() -> Response:
+        if standing.draining:
+            raise Fault(Reason.SERVICE_UNAVAILABLE, standing.amiss, retry_after_s=1.0)
         await catalog.ready()
         return _json(Health("ok"))
-
-    @app.get(
-        "/metrics",
-        tags=["probes"],
-        summary="Read the metrics",
-        response_class=PlainTextResponse,
-        response_description="In Prometheus' text format.",
-    )
-    async def metrics() -> Response:
-        return Response(generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 def _add_status(app: FastAPI, house: House) -> None:

@@ -58,6 +58,10 @@ class ModelHost:
         """Every model as it stands, ordered by key."""
         return [model_message(self._models[key]) for key in sorted(self._models)]
 
+    def figures(self) -> list[tuple[str, pb.EngineFigures]]:
+        """What each engine last told of what it counts and holds, by its model."""
+        return [(one.spec.key, one.figures) for one in self._tenancies()]
+
     async def refreshed(self, key: str) -> Hosted:
         """As `get`, after a look at its files."""
         hosted = self.get(key)

@@ -149,6 +149,7 @@ class Landlord:
         tenancy.load_ms = round((time.monotonic() - engine.began) * 1000)
         log.get().info("model ready", instance=tenancy.instance_id, load_ms=tenancy.load_ms)
         hosted.record.clear()
+        metrics.count_load(hosted.spec.key, tenancy.load_ms, renewed=tenancy.renewing)
         tenancy.renewing = False
         tenancy.life.take(Step.READY, steady_ms())
         _measure(hosted, tenancy)
@@ -187,6 +188,8 @@ class Landlord:
                 self._used(hosted, tenancy, usage)
                 if event.usage.HasField("speculation"):
                     self._guessed(hosted, tenancy, event.usage.speculation)
+            case "figures":
+                self.take_figures(tenancy, event.figures)
             case "permit":
                 self._permit(hosted, tenancy, event.permit)
             case "failed":
@@ -207,8 +210,15 @@ class Landlord:
             tenancy.speculation = told
             self.tell(hosted)
 
+    def take_figures(self, tenancy: Tenancy, told: pb.EngineFigures) -> None:
+        """Its engine has said what it counts; by two ways, so that the newer may come first."""
+        if metrics.count_figures(tenancy.spec.key, tenancy.figures, told):
+            tenancy.figures = told
+
     def _permit(self, hosted: Hosted, tenancy: Tenancy, change: pb.PermitChange) -> None:
         if change.phase == pb.PermitChange.PHASE_STARTED:
+            if change.permit_id not in tenancy.permits:
+                metrics.REQUESTS.labels(tenancy.spec.key).inc()
             tenancy.permits.add(change.permit_id)
             tenancy.transients.begin(change.permit_id, change.transient_lease_id)
         else:
@@ -235,7 +245,7 @@ class Landlord:
         self._renews(hosted, tenancy)  # unless that was heard already
         tenancy.dismissed = tenancy.dismissed or not tenancy.renewing
         tenancy.engine, tenancy.facts, tenancy.speculation = None, None, None
-        tenancy.progress, tenancy.usage = 0.0, Usage()
+        tenancy.progress, tenancy.usage, tenancy.figures = 0.0, Usage(), pb.EngineFigures()
         former, tenancy.ports = tenancy.ports[:-1], tenancy.ports[-1:]
         self._give_back(port for port in former if port not in tenancy.ports)
         self._end_permits(hosted, tenancy)
@@ -263,6 +273,8 @@ class Landlord:
         served_ms = tenancy.life.served_ms(now_ms)
         tenancy.life.take(Step.STOPPED if fault is None else Step.FAIL, now_ms)
         hosted.tenancies.remove(tenancy)
+        why = fault.reason.value if fault is not None else ""
+        metrics.count_end(tenancy.spec.key, why, served=served_ms is not None)
         if fault is not None:
             reason = fault.reason.value
             log.get().error("model failed", instance=tenancy.instance_id, reason=reason)

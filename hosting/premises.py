@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from chassis import tls_config, tracing
 from chassis.main import Context
 from chassis.server import Server
+from hosting import metrics
 from hosting.config import HostingSection
 from hosting.host import ModelHost
 from hosting.house_device import Device, HouseDevice
@@ -77,6 +78,7 @@ class Premises:
             server.closing.push_async_callback(closing)
         self._begin(self.leases.release_leftovers(host.lease_ids))
         self._begin(host.follow())
+        server.closing.callback(metrics.follow(host))
         for task in self._tasks:
             server.closing.callback(task.cancel)
         return server

@@ -38,6 +38,7 @@ class EngineServicer(rpc.MatteServiceServicer):
             removal = removal_of(request, self._encoding)
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
             removed, times = await pipeline.remove(removal)
+            self._process.count(mattes=1)
             message = removed_message(removed, times, self._device)
             took(message.timings)
             return message
@@ -54,7 +55,9 @@ class EngineServicer(rpc.MatteServiceServicer):
             pipeline = self._of(request.model)
             asked = estimation_of(request, self._encoding)
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
-            return estimated_message(*await pipeline.estimate(asked))
+            estimated, times = await pipeline.estimate(asked)
+            self._process.count(foregrounds=1)
+            return estimated_message(estimated, times)
 
     async def Composite(
         self, request: pb.CompositeRequest, context: Context

@@ -6,8 +6,9 @@ is needed, and a request that can be granted is granted before `admit` returns.
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from chassis import log
@@ -15,6 +16,7 @@ from chassis.backoff import RECONNECT
 from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
+from services.scheduler import metrics
 from services.scheduler.clients import (
     Broker,
     Changed,
@@ -32,6 +34,7 @@ from services.scheduler.core.values import (
     AskLease,
     AskTransient,
     CancelLoad,
+    Departure,
     Effect,
     Grant,
     HoldChanged,
@@ -59,6 +62,25 @@ HoldKey = tuple[str, str]
 """Lane and holder."""
 
 
+@dataclass(slots=True)
+class _Asking:
+    """A request whose stream is open."""
+
+    request: Request
+    mailbox: asyncio.Queue[Notice]
+    granted: bool = False
+    answered: bool = False
+
+    def count(self, core: SchedulerCore, notice: Notice) -> None:
+        """Tell Prometheus what has come of it."""
+        if isinstance(notice, Grant):
+            metrics.granted(core, notice)
+            self.granted = self.answered = True
+        elif isinstance(notice, Refuse):
+            metrics.refused(self.request, notice, was_granted=self.granted)
+            self.answered = True
+
+
 class SchedulerShell:
     """Owns the core, the clients and everybody who waits."""
 
@@ -68,13 +90,14 @@ class SchedulerShell:
         self.told = Told(workers)
         self._questions = Questions(core, broker, self.told, self._perform)
         self._moves = Moves(broker, self.told.worker_of, self._spawn)
-        self._waiters: dict[str, asyncio.Queue[Notice]] = {}
+        self._waiters: dict[str, _Asking] = {}
         self._holders: dict[HoldKey, set[asyncio.Queue[HoldChanged]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.changed = asyncio.Event()
         """Set at the next change of anything, which puts a fresh one in its place."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = _NEVER_MS
+        self._unfollow: Callable[[], None] = lambda: None
         self._reported: set[str] = set()
         self.lost: set[str] = set(self.told.workers)
         self.ready = asyncio.Event()
@@ -86,9 +109,11 @@ class SchedulerShell:
             self._spawn(self._watch(worker))
         self._spawn(self._reconcile_after(reconcile_s))
         self._spawn(self._show_life())
+        self._unfollow = metrics.follow(self.core)
 
     async def close(self) -> None:
         """Stop watching and close every channel."""
+        self._unfollow()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -103,12 +128,14 @@ class SchedulerShell:
     def admit(self, request: Request) -> Iterator[asyncio.Queue[Notice]]:
         """Queue a request; its notices arrive in the mailbox until the block ends."""
         mailbox: asyncio.Queue[Notice] = asyncio.Queue(_MAILBOX)
-        self._waiters[request.permit_id] = mailbox
+        asking = self._waiters[request.permit_id] = _Asking(request, mailbox)
         try:
             self._perform(self.core.arrive(steady_ms(), request))
             yield mailbox
         finally:
             del self._waiters[request.permit_id]
+            if not asking.answered:
+                metrics.left(request)
             self._perform(self.core.leave(steady_ms(), request.permit_id))
 
     def models(self) -> list[models_pb2.Model]:
@@ -126,6 +153,7 @@ class SchedulerShell:
                 f"Model '{key}' is running {running} request(s); wait, or use force.",
                 retry_after_s=1.0,
             )
+        metrics.departed(Departure.BY_HAND)
         try:
             await self._moves.stop_load(key)
             await worker.unload(key, drain_ms, force=force)
@@ -205,9 +233,11 @@ class SchedulerShell:
             mailbox.put_nowait(change)
 
     def _notify(self, notice: Notice) -> None:
-        mailbox = self._waiters.get(notice.permit_id)
-        if mailbox is None:
+        asking = self._waiters.get(notice.permit_id)
+        if asking is None:
             return
+        asking.count(self.core, notice)
+        mailbox = asking.mailbox
         if mailbox.full() and isinstance(notice, Queued | Loading):
             return  # news only; a reader this slow will get the next
         if mailbox.full():
@@ -220,10 +250,12 @@ class SchedulerShell:
         self._perform(self.core.load_ended(steady_ms(), start.model, why, retry_ms))
 
     async def _cancel_load(self, given_up: CancelLoad) -> None:
+        metrics.departed(Departure.LOAD_GIVEN_UP)
         await self._moves.cancel(given_up)
         self._perform(self.core.unload_ended(steady_ms(), given_up.model))
 
     async def _unload(self, start: StartUnload) -> None:
+        metrics.departed(start.cause)
         await self._moves.unload(start)
         self._perform(self.core.unload_ended(steady_ms(), start.model))
 

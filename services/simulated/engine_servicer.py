@@ -77,6 +77,9 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
                     yield llm_pb2.GenerateResponse(text=piece.text, tokens=piece.tokens)
             times = Times(arrived_s, first_s if said else loop.time(), loop.time())
             end = finish(plan, prompt_tokens, times)
+            self._process.count(
+                prompt_tokens=prompt_tokens, completion_tokens=end.usage.completion_tokens
+            )
             generated(end)
             yield llm_pb2.GenerateResponse(finish=end)
 

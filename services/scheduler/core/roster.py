@@ -7,6 +7,7 @@ from services.scheduler.core.leaving import Leaving
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     Cause,
+    Departure,
     Effect,
     Loading,
     ModelFacts,
@@ -159,4 +160,4 @@ class Roster:
             return
         self.leaves(model)
         why = f"unused for {unused_ms // 1_000} s"
-        out.append(StartUnload(model.key, _UNLOAD_DRAIN_MS, False, why))
+        out.append(StartUnload(model.key, _UNLOAD_DRAIN_MS, False, why, Departure.UNUSED))

@@ -1024,6 +1024,7 @@ class WatchEngineResponse(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     PERMIT_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     load_progress: _builtins.float
     """Share of the weights read, 0 to 1."""
     @_builtins.property
@@ -1042,6 +1043,10 @@ class WatchEngineResponse(_message.Message):
     def usage(self) -> Global___EngineUsage:
         """Sent every few seconds."""
 
+    @_builtins.property
+    def figures(self) -> Global___EngineFigures:
+        """What it counts has changed; sent at most ten times a second."""
+
     def __init__(
         self,
         *,
@@ -1050,12 +1055,13 @@ class WatchEngineResponse(_message.Message):
         failed: _common_pb2.Failure | None = ...,
         permit: Global___PermitChange | None = ...,
         usage: Global___EngineUsage | None = ...,
+        figures: Global___EngineFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "failed", b"failed", "load_progress", b"load_progress", "permit", b"permit", "ready", b"ready", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "failed", b"failed", "figures", b"figures", "load_progress", b"load_progress", "permit", b"permit", "ready", b"ready", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "failed", b"failed", "load_progress", b"load_progress", "permit", b"permit", "ready", b"ready", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "failed", b"failed", "figures", b"figures", "load_progress", b"load_progress", "permit", b"permit", "ready", b"ready", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["load_progress", "ready", "failed", "permit", "usage"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["load_progress", "ready", "failed", "permit", "usage", "figures"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1126,6 +1132,78 @@ class EngineUsage(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EngineUsage: _TypeAlias = EngineUsage  # noqa: Y015
+
+@_typing.final
+class EngineFigures(_message.Message):
+    """What an engine counts, for the metrics of its service, by names that the two
+    agree on; a name that the service does not know is passed over.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CountedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HeldEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    COUNTED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def counted(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Since the engine's start; never falls."""
+
+    @_builtins.property
+    def held(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """There at this moment."""
+
+    def __init__(
+        self,
+        *,
+        counted: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        held: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted", b"counted", "held", b"held"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EngineFigures: _TypeAlias = EngineFigures  # noqa: Y015
 
 @_typing.final
 class RevokePermitRequest(_message.Message):
@@ -1207,16 +1285,22 @@ class DrainEngineResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUNNING_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     running: _builtins.int
     """Requests that still run; 0 with `force`."""
+    @_builtins.property
+    def figures(self) -> Global___EngineFigures:
+        """What it has counted to that moment: it may be stopped next, unheard."""
+
     def __init__(
         self,
         *,
         running: _builtins.int = ...,
+        figures: Global___EngineFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["running", b"running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "running", b"running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

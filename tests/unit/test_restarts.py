@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.restarts import BACKOFF, STEADY_S, GiveUp, Restart, decide, ending
+from chassis.restarts import BACKOFF, STEADY_S, GiveUp, Restart, decide, ending
 
 
 def test_delays_grow_up_to_the_bound() -> None:
@@ -26,6 +26,10 @@ def test_an_unasked_exit_with_zero_is_a_failure_too() -> None:
 
 def test_a_refused_configuration_gives_up() -> None:
     assert decide(2, 100.0, 0) == GiveUp()
+
+
+def test_a_configuration_that_was_broken_since_may_be_mended() -> None:
+    assert decide(2, 0.1, 1, again=True) == Restart(pytest.approx(0.4), 2)
 
 
 def test_endings_in_words() -> None:

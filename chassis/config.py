@@ -35,6 +35,7 @@ _MOST_PORT = 65_535
 _MOST_DEPTH = 16
 
 Loc = tuple[str | int, ...]
+Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class Section(BaseModel):
@@ -184,6 +185,8 @@ class Document:
     path: Path
     data: Mapping[str, Any]
     marks: Mapping[Loc, Mark]
+    stamp: Stamp = ()
+    """Of its files, from before they were read."""
 
     def model_services(self) -> tuple[str, ...]:
         """The services that host models in this house: those that have a section."""
@@ -268,14 +271,15 @@ def load(path: Path | None = None) -> Document:
     path = (path or Path(os.environ.get(CONFIG_ENV, _DEFAULT_NAME))).absolute()
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; name one with --config")
+    stamp = stamp_of(path)
     marks: dict[Loc, Mark] = {}
     data = _read(path, marks)
-    overlay = path.with_suffix(".local.yaml")
+    overlay = overlay_of(path)
     if overlay.is_file():
         over_marks: dict[Loc, Mark] = {}
         data = _merged(data, _read(overlay, over_marks))
         marks |= over_marks
-    document = Document(path, data, marks)
+    document = Document(path, data, marks, stamp)
     document.house()
     return document
 
@@ -286,11 +290,31 @@ def read_beside(path: Path) -> Document:
     return Document(path, _read(path, marks), marks)
 
 
+def overlay_of(path: Path) -> Path:
+    """The file that is merged over the configuration at `path`, where it is there."""
+    return path.with_suffix(".local.yaml")
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Of the configuration at `path` and its overlay, by what changes when either is written,
+    renamed or linked anew; None: not there.
+    """
+    return tuple(map(_stamp_of, (path, overlay_of(path))))
+
+
 def fail(error: ConfigError) -> NoReturn:
     """Print the error, in red on a terminal, and exit with 2."""
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
     sys.stderr.write(f"{red}{error}{plain}\n")
     raise SystemExit(2)
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:

@@ -6,12 +6,14 @@ where `start(context)` is a coroutine that builds the service and serves until t
 """
 
 import argparse
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from chassis import config, log, metrics, tls_config, tracing
+from chassis.following import Following
 from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import CannotListen
@@ -26,6 +28,14 @@ class Context(Generic[C]):
     house: config.House
     own: C
     document: config.Document
+    following: Following[C]
+    """The configuration from here on."""
+
+    @classmethod
+    def of(cls, name: str, kind: type[C], document: config.Document) -> "Context[C]":
+        """That of the service `name`. Raises ConfigError."""
+        own = document.section(name, kind)
+        return cls(document.house(), own, document, Following(name, kind, document))
 
 
 def run_service(
@@ -45,7 +55,7 @@ def run_service(
     path = parser.parse_args().config
     try:
         document = config.load(path)
-        context = Context(document.house(), document.section(name, kind), document)
+        context = Context.of(name, kind, document)
         tls_config.adopt(document)
     except config.ConfigError as error:
         config.fail(error)
@@ -53,7 +63,7 @@ def run_service(
     try:
         _serve_metrics(name, context.house)
         _trace(name, document)
-        run(start(context))
+        run(_following(context, start))
     except config.ConfigError as error:  # of a file that the service reads itself
         config.fail(error)
     except CannotListen as error:
@@ -72,6 +82,14 @@ def _trace(name: str, document: config.Document) -> None:
             config.fail(config.ConfigError(f"{where}: traces.endpoint: {error}"))
         # The environment may be meant for others.
         log.get().warning("no traces", why=str(error))
+
+
+async def _following(context: Context[C], start: Callable[[Context[C]], Awaitable[None]]) -> None:
+    following = asyncio.create_task(context.following.run())
+    try:
+        await start(context)
+    finally:
+        following.cancel()
 
 
 def _serve_metrics(name: str, house: config.House) -> None:

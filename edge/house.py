@@ -55,6 +55,7 @@ class _Seen:
         """All of it."""
         for name in sorted(self.scheduler.unreachable_workers):
             self.miss(name, f"The {name} service does not answer.")
+        self.reasons += reading.refused_configurations(self.scheduler)
         self.reasons += reading.degraded(self.models)
         known = reading.by_key(self.scheduler)
         return views.HouseStatus(
@@ -62,6 +63,7 @@ class _Seen:
             status="degraded" if self.reasons else "ok",
             reasons=self.reasons,
             edge=edge,
+            restarts_due=reading.restarts_due(self.scheduler),
             services=self.services,
             devices=list(self.devices),
             permits=views.PermitsView(self.scheduler.permits_total, self.scheduler.permits_in_use),
@@ -107,7 +109,7 @@ class House:
         seen = _Seen(dict.fromkeys(("broker", "scheduler", *self.services), "ok"))
         try:
             seen.scheduler = await self._scheduler(_PROBE_S)
-            seen.models = await self.catalog.listed(_PROBE_S)
+            seen.models = await self.catalog.everything(_PROBE_S)
         except Fault as fault:
             seen.miss("scheduler", fault.message)
         try:
@@ -123,7 +125,7 @@ class House:
     async def models(self) -> views.AdminModelList:
         """Every configured model. Raises Fault."""
         known = reading.by_key(await self._scheduler(_ASK_S))
-        models = await self.catalog.listed()
+        models = await self.catalog.everything()
         return views.AdminModelList([reading.admin_model(it, _of(known, it)) for it in models])
 
     async def model(self, name: str) -> views.AdminModel:
@@ -135,7 +137,7 @@ class House:
 
     async def memory(self) -> views.GpuMemory:
         """The device, and what each model takes of it. Raises Fault."""
-        models = await self.catalog.listed()
+        models = await self.catalog.everything()
         return views.GpuMemory(
             devices=await self.devices(_ASK_S),
             models=[reading.model_memory(model) for model in models],

@@ -88,6 +88,10 @@ class ModelView(msgspec.Struct):
     queue: QueueView
     instances: list[InstanceView]
     max_instances: int
+    stale: bool
+    """What is loaded is not what its next load takes: its configuration has changed since."""
+    removed: bool
+    """It is configured no more, takes nothing new, and goes when what runs on it has finished."""
     failure: FailureView | None
 
 
@@ -227,6 +231,8 @@ class HouseStatus(msgspec.Struct):
     reasons: list[str]
     """What is amiss, one sentence each."""
     edge: EdgeView
+    restarts_due: dict[str, list[str]]
+    """By service: keys of the configuration that have changed and take effect when it restarts."""
     services: dict[str, Literal["ok", "unreachable"]]
     devices: list[DeviceView]
     permits: PermitsView

@@ -97,7 +97,7 @@ async def _publish(core: SchedulerCore) -> None:
     lanes = {model.facts.lane for model in core.models.values()} | running.keys()
     _show_lanes(lanes, waiting, running)
     _show_tiers(core, waiting)
-    PERMITS.set(core.settings.permits)
+    PERMITS.set(core.books.settings.permits)
     IN_USE.set(core.in_use)
     HOLDS.set(len(list(core.books.holds.all())))
     READY.set(core.catalogued)
@@ -115,7 +115,7 @@ def _show_lanes(lanes: set[str], waiting: Iterable[Waiter], running: "Tally[str]
 
 
 def _show_tiers(core: SchedulerCore, waiting: Iterable[Waiter]) -> None:
-    now_ms, settings = steady_ms(), core.settings
+    now_ms, settings = steady_ms(), core.books.settings
     arrived: dict[str, int] = {}
     for waiter in waiting:
         name = _tier(waiter.rank)

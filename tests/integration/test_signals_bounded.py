@@ -113,7 +113,9 @@ KINDS = (
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     edge: dict[str, object] = {"access_log_file": "log/access.log", "access_log_mib": LOG_MIB}
-    llm: dict[str, object] = {"models": {"tiny": {"path": "tiny.gguf", "places": 4, "context_tokens": 512}}}
+    llm: dict[str, object] = {
+        "models": {"tiny": {"path": "tiny.gguf", "places": 4, "context_tokens": 512}}
+    }
     with running(tmp_path_factory.mktemp("h"), edge=edge, llm=llm) as house:
         yield house
 

@@ -44,6 +44,9 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 """Headings of the guide, and what is configured below them."""
 
+PROSE = {"Changing the configuration while the house runs"}
+"""Headings of the guide that tell of no keys of their own."""
+
 ELSEWHERE: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "matting.md": {"`matte`": MatteConfig, "`matte.models`, by name": MatteModelConfig},
     "jobs.md": {"`jobs`": JobsConfig},
@@ -92,7 +95,7 @@ def as_written(value: object) -> str | None:
 
 
 def test_every_heading_is_a_section_and_every_section_has_one() -> None:
-    assert list(documented()) == list(SECTIONS)
+    assert [one for one in documented() if one not in PROSE] == list(SECTIONS)
 
 
 @pytest.mark.parametrize("heading", ALL)

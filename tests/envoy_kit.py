@@ -70,14 +70,14 @@ class Envoy:
         hosts: list[dict[str, Any]] = edges.get("host_statuses", [])
         return hosts
 
-    async def settled(self, well: Sequence[int], within_s: float = DEADLINE_S) -> None:
-        """Wait until exactly the edges at these ports are held to be well."""
+    async def settled(self, well: Sequence[int], within_s: float = DEADLINE_S) -> float:
+        """Wait until exactly the edges at these ports are held to be well; how long that took."""
 
         async def true() -> bool:
             hosts = await self.hosts()
             return {port for port, held in hosts.items() if not held} == set(well)
 
-        await until(true, within_s, f"edges at {well} alone are well")
+        return await until(true, within_s, f"edges at {well} alone are well")
 
 
 def services_of(house: House) -> dict[str, str]:

@@ -282,6 +282,7 @@ ROLLS: Mapping[str, tuple[Values, set[str]]] = {
     "a model more": ({"config": {"llm": {"models": {"other": MODEL}}}}, set()),
     "a model less": ({"config": {"llm": {"models": {"smollm2": None}}}}, set()),
     "a model that changes": ({"config": {"llm": {"models": {"smollm2": {"places": 8}}}}}, set()),
+    "a network less": ({"config": {"matte": {"models": {"u2netp": None}}}}, set()),
     "what lives together": (
         {"config": {"scheduler": {"residency": {"models": {"smollm2": {"pinned": True}}}}}},
         set(),

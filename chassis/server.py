@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ from grpc_reflection.v1alpha import reflection
 from chassis import log, tls
 from chassis.channel import MAX_MESSAGE_BYTES
 from chassis.interceptors import CallInterceptor
+from chassis.metrics_servicer import NAME as METRICS
+from chassis.metrics_servicer import add_metrics_service
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -44,13 +46,16 @@ class CannotListen(Exception):
 
 @dataclass(slots=True)
 class Server:
-    """A grpc.aio server with health and reflection; register servicers on `.grpc`."""
+    """A grpc.aio server with health, metrics and reflection; register servicers on `.grpc`."""
 
     names: Sequence[str]
     drain_s: float = 8.0
     # Quoted: by the time these are evaluated, the names are the fields of this class.
     grpc: "grpc.aio.Server" = field(init=False)
     health: "health.aio.HealthServicer" = field(init=False)
+    finishing: list[Callable[[], Awaitable[None]]] = field(init=False, default_factory=list)
+    """Awaited first when the server begins to stop: it still answers, and is not healthy any more.
+    """
     leaving: list[Callable[[], None]] = field(init=False, default_factory=list)
     """Called when the server begins to stop: streams that would never end should end now."""
     closing: AsyncExitStack = field(init=False, default_factory=AsyncExitStack)
@@ -60,8 +65,9 @@ class Server:
         self.grpc = grpc.aio.server(interceptors=[CallInterceptor()], options=_OPTIONS)
         self.health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.grpc)
+        add_metrics_service(self.grpc)
         reflection.enable_server_reflection(
-            (*self.names, health.SERVICE_NAME, reflection.SERVICE_NAME), self.grpc
+            (*self.names, METRICS, health.SERVICE_NAME, reflection.SERVICE_NAME), self.grpc
         )
 
     async def start(self, listen: str) -> str:
@@ -99,6 +105,8 @@ class Server:
     async def stop(self) -> None:
         """Refuse new calls, let running ones finish within `drain_s`, close what was opened."""
         await self.health.enter_graceful_shutdown()
+        for finish in self.finishing:
+            await finish()
         for leave in self.leaving:
             leave()
         await self.grpc.stop(self.drain_s)

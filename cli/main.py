@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from cli import chat, leases, load, models, plan, pull, status, swap, unload, up
+from cli import chat, check, leases, load, models, plan, pull, status, swap, unload, up
 from cli.console import Refused, fail
 from cli.jobs import command as jobs
+from cli.keys import command as keys
 from cli.pictures import cutout, paint
 from cli.simulation import command as simulation
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(up.command)
+app.command("check")(check.command)
 app.command("status")(status.command)
 app.command("models")(models.command)
 app.command("load")(load.command)
@@ -31,6 +33,7 @@ app.command("chat")(chat.command)
 app.command("paint")(paint.command)
 app.command("cutout")(cutout.command)
 app.command("jobs")(jobs.command)
+app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulation.simulate)
 app.add_typer(simulation.trace_app, name="trace")
 

@@ -1,12 +1,12 @@
 """What the routes of the edge are wired to."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from starlette.types import ASGIApp
 
+from chassis import tracing
 from chassis.admission import Admission
 from chassis.channel import open_channel
 from chassis.channels import Channels
@@ -42,7 +42,7 @@ from edge.described_text import (
     RESPONSES_PATH,
 )
 from edge.entrance import Door, Entrance
-from edge.house import House
+from edge.house import EdgeNow, House
 from edge.jobs.wiring import open_jobs
 from edge.keys.counting import Counting, OwnCounting
 from edge.keys.gate import Checked, Gate
@@ -53,14 +53,18 @@ from edge.pictures.wiring import open_pictures
 from edge.responses.endpoint import ResponsesEndpoint
 from edge.responses.in_flight import InFlight
 from edge.responses.routes import Responses
-from edge.responses.store import ResponseStore
+from edge.responses.shelf import OwnShelf, Shelf
+from edge.responses.store import store_of
 from edge.roster import Roster
 from edge.routes import VERSION, routes
+from edge.signals.wiring import open_signals
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
+from edge.standing import Standing
 from edge.tier import TIERS, TierRule
 from edge.tokenize import TokensEndpoint
+from edge.traced import Traced
 
 
 @asynccontextmanager
@@ -70,15 +74,27 @@ async def open_app(
     model_services: Mapping[str, str],
     broker_address: str,
     jobs_address: str = "",
+    *,
+    standing: Standing | None = None,
+    shelf: Shelf | None = None,
+    in_flight: InFlight | None = None,
     counting: Counting | None = None,
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
-    service, empty where there is none; `counting`: where several processes count together what
-    keys do. Raises ConfigError when the file of keys cannot be used.
+    service, empty where there is none. `standing` is told from outside; where there are several
+    workers, so are the `shelf` that they share, what this one has `in_flight`, and the `counting`
+    of what API keys do. Raises ConfigError when the access log cannot
+    be written or the file of keys not be used.
     """
+    standing = standing or Standing()
     async with AsyncExitStack() as stack:
+        addresses = {"broker": broker_address, "scheduler": scheduler_address, **model_services}
+        addresses |= {"jobs": jobs_address} if jobs_address else {}
+        signals = await stack.enter_async_context(
+            open_signals(config, addresses, standing, VERSION)
+        )
         keys = await _keys_of(config, stack)
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
@@ -101,11 +117,11 @@ async def open_app(
             patience=Patience(config.keepalive_s, config.write_stall_s),
         )
         runs = RunsEndpoint(Admission(scheduler, runners, waits), entrance, roster)
-        responses = Responses(_store_of(config), InFlight())
+        responses = Responses(shelf or OwnShelf(store_of(config)), in_flight or InFlight())
         raw: dict[str, ASGIApp] = {
             CHAT_PATH: AnswerEndpoint(answering, chat.ask),
             COMPLETIONS_PATH: AnswerEndpoint(answering, completions.ask),
-            RESPONSES_PATH: ResponsesEndpoint(answering, responses.store, responses.in_flight),
+            RESPONSES_PATH: ResponsesEndpoint(answering, responses.shelf, responses.in_flight),
             MESSAGES_PATH: AnswerEndpoint(answering, messages.ask),
             COUNT_PATH: CountEndpoint(entrance, roster, catalog, measure),
             **legacy.endpoints(config.legacy_models, answering),
@@ -136,12 +152,22 @@ async def open_app(
             open_jobs(config, jobs_address, entrance, catalog, roster, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
-        problems = keys.problems if keys else list
-        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready, problems)
+        edge_now, problems = EdgeNow(standing, signals.failures), keys.problems if keys else list
+        house = House(
+            catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now, problems
+        )
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs)
-        gate = Gate(app, _checked_by(keys, counting))
-        yield Access(gate, write_log=config.access_log)
+        app = routes(
+            *(raw, catalog, responses, house, admin, pictures, jobs, signals, standing),
+            keyed=keys is not None,
+        )
+        accessed = Access(
+            Gate(app, _checked_by(keys, counting)),
+            write_log=config.access_log,
+            write=signals.write,
+            failures=signals.failures,
+        )
+        yield Traced(accessed) if tracing.is_on() else accessed
 
 
 async def _keys_of(config: EdgeConfig, stack: AsyncExitStack) -> KeysFile | None:
@@ -171,13 +197,4 @@ def entrance_of(config: EdgeConfig) -> Entrance:
         door=Door(config.max_open_requests),
         bodies=Bodies(config.max_body_mib * MIB, config.max_bodies_mib * MIB, config.body_s),
         tiers=TierRule(TIERS[config.default_tier], TIERS[config.open_tier_ceiling]),
-    )
-
-
-def _store_of(config: EdgeConfig) -> ResponseStore:
-    return ResponseStore(
-        config.stored_responses,
-        config.stored_responses_mib * MIB,
-        config.stored_response_ttl_s,
-        time.monotonic,
     )

@@ -8,6 +8,7 @@ Who serves a connection is not decided here.
 """
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 
@@ -19,6 +20,8 @@ _AT_ONCE = 64
 """Accepted before others have the loop."""
 _PAUSE_S = 0.02
 """When nobody can take a connection; the line is kept by the kernel meanwhile."""
+_TRIES = 50
+"""Pauses that who stands in line at the end is worth."""
 
 Take = Callable[[socket.socket], bool]
 """Owns the connection from now on. False: not now, it is to be offered again."""
@@ -56,34 +59,45 @@ class Listener:
         return str(bound[0]), int(bound[1])
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Begin to accept, with whoever could not be taken before."""
         self._timer = None
         self._loop.add_reader(self._socket.fileno(), self._accept)
+        if self._offered is not None:
+            self._accept()
 
-    def close(self) -> None:
-        """Take in whoever stands in line, and listen no more. Nothing happens the second time."""
-        if self._socket.fileno() == -1:
-            return
+    async def close(self) -> None:
+        """Take in whoever stands in line, and listen no more."""
         self._pause_over()
         self._loop.remove_reader(self._socket.fileno())
-        while self._offer(self._next()):
-            pass
+        for _ in range(_TRIES):
+            if self._line_is_empty():
+                break
+            await asyncio.sleep(_PAUSE_S)
         self._socket.close()
         if self._offered is not None:
             self._offered.close()
 
-    def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                connection = self._next()
-            except OSError as error:  # e.g. no descriptor is left
-                log.get().warning("cannot accept", error=error.strerror)
-                self._pause()
-                return
+    def _line_is_empty(self) -> bool:
+        """After all who stand in it were offered; False: not all were taken."""
+        while (connection := self._next()) is not None:
             if not self._offer(connection):
-                if self._offered is not None:
-                    self._pause()
+                return False
+        return True
+
+    def _accept(self) -> None:
+        try:
+            for _ in range(_AT_ONCE):
+                connection = self._next()
+                if connection is None:
+                    return
+                if not self._offer(connection):
+                    break
+            else:
                 return
+        except OSError as error:  # e.g. no descriptor is left
+            log.get().warning("cannot accept", error=error.strerror)
+        self._loop.remove_reader(self._socket.fileno())
+        self._timer = self._loop.call_later(_PAUSE_S, self.start)
 
     def _next(self) -> socket.socket | None:
         offered, self._offered = self._offered, None
@@ -99,19 +113,19 @@ class Listener:
             connection.setblocking(False)
             return connection
 
-    def _offer(self, connection: socket.socket | None) -> bool:
-        if connection is None:
-            return False
-        if not self._take(connection):
-            self._offered = connection
-            return False
-        return True
-
-    def _pause(self) -> None:
-        self._loop.remove_reader(self._socket.fileno())
-        self._timer = self._loop.call_later(_PAUSE_S, self.start)
+    def _offer(self, connection: socket.socket) -> bool:
+        if self._take(connection):
+            return True
+        self._offered = connection
+        return False
 
     def _pause_over(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def take_all_descriptors() -> None:
+    """Each open request is a socket; the usual soft limit of 1,024 is far below what is bounded."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -14,6 +14,7 @@ Requests themselves are the application's affair.
 import asyncio
 import fcntl
 import termios
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -61,9 +62,12 @@ class Protocol(HttpToolsProtocol):
     headers_s: ClassVar[float] = 10.0
     """Headers are complete within this time of the connection's, or of their own, first byte."""
 
-    def __init__(self, *args: Any, standing: Standing, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, standing: Standing, left: Callable[[], None], **kwargs: Any
+    ) -> None:
+        """`left` is called when the connection has ended; the rest is uvicorn's."""
         super().__init__(*args, **kwargs)
-        self._standing = standing
+        self._standing, self._left = standing, left
         self._moved_at = 0.0
         """When something last came in, or an answer went out whole."""
         self._at = _At.BETWEEN
@@ -85,6 +89,7 @@ class Protocol(HttpToolsProtocol):
         """Forget the deadline."""
         self._clear_deadline()
         super().connection_lost(exc)
+        self._left()
 
     def data_received(self, data: bytes) -> None:
         """Parse, unless the connection is only kept for its peer to read the refusal."""
@@ -120,9 +125,10 @@ class Protocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count; trailers come here, too."""
+        """Count. Trailers come here, too, and are no headers: a proxy has not looked at them."""
         self._count(len(name) + len(value) + _LINE_BYTES)
-        super().on_header(name, value)
+        if self._at is not _At.BODY:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begin the request, unless the parser is about to leave over an upgrade."""

@@ -12,15 +12,14 @@ How it stops, in order:
 """
 
 import asyncio
-import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from edge.listening import BACKLOG, Listener, bind
+from edge.listening import BACKLOG, Listener, bind, take_all_descriptors
 from edge.protocol import Protocol
 from edge.standing import Standing
 
@@ -33,7 +32,10 @@ _LOOK_S = 0.02
 class Connections(uvicorn.Server):
     """uvicorn without listeners and signal handlers, which whoever runs the process has."""
 
-    def __init__(self, app: ASGIApp, standing: Standing) -> None:
+    def __init__(
+        self, app: ASGIApp, standing: Standing, left: Callable[[], None] = lambda: None
+    ) -> None:
+        """`left` is called for every connection that has ended."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -50,7 +52,7 @@ class Connections(uvicorn.Server):
                 timeout_keep_alive=_IDLE_CONNECTION_S,
             )
         )
-        self._standing = standing
+        self._standing, self._left = standing, left
         self._serving: asyncio.Task[None] | None = None
         self._arriving: set[asyncio.Task[object]] = set()
 
@@ -80,7 +82,7 @@ class Connections(uvicorn.Server):
     def drain(self) -> None:
         """From now on every answer that begins is the last one on its connection."""
         self._standing.draining = True
-        for connection in self._connections():
+        for connection in self.protocols():
             connection.last_answer()
 
     async def finish(self, drain_s: float) -> None:
@@ -88,7 +90,7 @@ class Connections(uvicorn.Server):
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + drain_s
         while (self.count or self.server_state.tasks) and loop.time() < ends_at:
-            for connection in self._connections():
+            for connection in self.protocols():
                 connection.leave_if_quiet(QUIET_S)
             await asyncio.sleep(_LOOK_S)
         tasks = list(self.server_state.tasks)
@@ -102,7 +104,7 @@ class Connections(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """What is left: connections that are quiet, or that take no last word."""
-        for connection in self._connections():
+        for connection in self.protocols():
             connection.transport.close()
 
     def _protocol(self) -> Protocol:
@@ -111,15 +113,17 @@ class Connections(uvicorn.Server):
             server_state=self.server_state,
             app_state={},
             standing=self._standing,
+            left=self._left,
         )
 
-    def _connections(self) -> list[Protocol]:
+    def protocols(self) -> list[Protocol]:
+        """Those that are open."""
         return [it for it in self.server_state.connections if isinstance(it, Protocol)]
 
     def _arrived(self, task: asyncio.Task[object]) -> None:
         self._arriving.discard(task)
-        if not task.cancelled():
-            task.exception()  # it has left again before it was served
+        if task.cancelled() or task.exception() is not None:  # it was never served
+            self._left()
 
 
 class HttpServer:
@@ -146,16 +150,14 @@ class HttpServer:
         self._listener.start()
         return self._listener.address
 
+    def connections(self) -> list[Protocol]:
+        """Those that are open."""
+        return self._connections.protocols()
+
     async def stop(self) -> None:
         """All four steps."""
         self._connections.drain()
         await asyncio.sleep(self._linger_s)
         if self._listener is not None:
-            self._listener.close()
+            await self._listener.close()
         await self._connections.finish(self._drain_s)
-
-
-def take_all_descriptors() -> None:
-    """Each open request is a socket; the usual soft limit of 1,024 is far below what is bounded."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

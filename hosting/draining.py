@@ -30,6 +30,20 @@ async def see_off(
     await tenancy.over.wait()
 
 
+async def finish(landlord: Landlord, hosted: Hosted, tenancy: Tenancy, within_s: float) -> None:
+    """Have the instance take nothing new any more, and end its work; then it may be dismissed.
+
+    What takes longer than `within_s` is ended with MODEL_EVICTED.
+    """
+    engine = tenancy.engine
+    if engine is None or tenancy.leaving or tenancy.state not in {State.READY, State.DRAINING}:
+        return
+    tenancy.drainers += 1  # for ever: nobody has it resume
+    if tenancy.state is State.READY:
+        landlord.step(hosted, tenancy, Step.DRAIN)
+    await engine.drain(within_s, force=True)
+
+
 async def _drain(
     landlord: Landlord, hosted: Hosted, tenancy: Tenancy, within_s: float, *, force: bool
 ) -> None:
@@ -39,9 +53,12 @@ async def _drain(
         landlord.step(hosted, tenancy, Step.DRAIN)
     tenancy.drainers += 1
     try:
-        running = await engine.drain(within_s, force=force)
-        if running is None and await _died(engine):
+        answer = await engine.drain(within_s, force=force)
+        if answer is None and await _died(engine):
             return
+        running = answer.running if answer is not None else None
+        if answer is not None:
+            landlord.take_figures(tenancy, answer.figures)
         if running and not force:
             raise model_busy(hosted.spec.key, running)
         if running is None and not force:

@@ -31,6 +31,7 @@ class EngineServicer(rpc.EngineServiceServicer):
             for permit_id, lease_id in process.permits.running.items():
                 yield permit_event(permit_id, started=True, transient_lease_id=lease_id)
             yield process.usage_event()  # also says: these were all
+            yield process.figures_event()
             if process.ready is not None:
                 yield pb.WatchEngineResponse(ready=process.ready)
             usage_due = time.monotonic() + _USAGE_EVERY_S
@@ -60,7 +61,8 @@ class EngineServicer(rpc.EngineServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> pb.DrainEngineResponse:
         running = await self._process.permits.drain(request.within_ms / 1000, force=request.force)
-        return pb.DrainEngineResponse(running=running)
+        figures = self._process.figures_event().figures
+        return pb.DrainEngineResponse(running=running, figures=figures)
 
 
 def permit_event(

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 
-from chassis import log, tls
+from chassis import log, tls, tracing
 from chassis.channel import PERMIT_ID
 from chassis.errors import Fault, Reason
 from chassis.loop import run
@@ -54,6 +55,8 @@ class Birth:
     """The names of the optional memory that is there."""
     tls: Mapping[str, str] | None = None
     """The paths of its certificates, never what stands in them; None: its TCP is plain."""
+    collector: str = ""
+    """Where it tells its traces; empty: nowhere."""
 
 
 @dataclass(slots=True)
@@ -69,7 +72,12 @@ class EngineProcess:
     """Says what memory is held; an engine whose memory is not the host's sets its own."""
     speculation: Callable[[], pb.Speculation] | None = None
     """Says what guessing ahead has come to; set by engines that guess. Cheap, as `usage`."""
+    held: Callable[[], Mapping[str, int]] | None = None
+    """Says how much there is of what its service shows; cheap, as `usage`."""
     permits: PermitLedger = field(init=False)
+    _counted: Counter[str] = field(default_factory=Counter)
+    _figures: pb.EngineFigures = field(default_factory=pb.EngineFigures)
+    """As last told."""
     _told: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
@@ -105,6 +113,23 @@ class EngineProcess:
         if used.is_far_from(self._told):
             self._told = used
             self.events.publish(self.usage_event())
+
+    def count(self, **more: int) -> None:
+        """Add to what is counted, by the names of `hosting.figures`. Event loop only."""
+        self._counted.update(more)
+
+    def figures_event(self) -> pb.WatchEngineResponse:
+        """What is counted and held."""
+        held = self.held() if self.held is not None else {}
+        figures = pb.EngineFigures(counted=self._counted, held=held)
+        return pb.WatchEngineResponse(figures=figures)
+
+    def report_figures(self) -> None:
+        """Tell the parent what is counted and held, if it has changed. Event loop only."""
+        event = self.figures_event()
+        if event.figures != self._figures:
+            self._figures = event.figures
+            self.events.publish(event)
 
     def renew(self) -> NoReturn:
         """End this process at once, whatever runs in it, and have the parent load anew.
@@ -152,6 +177,7 @@ def run_engine(names: tuple[str, ...], load: Loader, warm: Sequence[str] = ()) -
     except UnusableError as error:
         _say_failed(Fault(Reason.MODEL_FAILED, f"tls.{error.key}: {error}."))
         raise SystemExit(1) from None
+    tracing.configure("engine", birth.collector, said={"cohabit.model": birth.key})
     run(_live(birth, names, load))
 
 
@@ -182,6 +208,7 @@ async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:
         metering.cancel()
         await process.permits.close(_LAST_FAULTS_S)
         await process.server.stop()
+        tracing.close()
         # A load in progress sits on a thread that cannot be stopped; exiting frees everything.
         os._exit(0)
 
@@ -189,6 +216,7 @@ async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:
 async def _meter(process: EngineProcess) -> None:
     while True:
         process.report_usage()
+        process.report_figures()
         await asyncio.sleep(_LOOK_EVERY_S)
 
 

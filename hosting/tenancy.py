@@ -45,6 +45,8 @@ class Tenancy:
     """As the leases were last renewed with."""
     speculation: pb.Speculation | None = None
     """As last reported; None: it does not guess."""
+    figures: pb.EngineFigures = field(default_factory=pb.EngineFigures)
+    """As last reported."""
     progress: float = 0.0
     load_ms: int = 0
     loaders: int = 0

@@ -108,9 +108,8 @@ def _cluster(cluster: Mapping[str, Any], places: Places) -> dict[str, Any]:
     }
     sockets = [one.startswith(_UNIX) for one in given]
     if all(sockets):
-        result["type"] = "STATIC"  # files have no names to resolve
-        for key in ("dns_refresh_rate", "dns_failure_refresh_rate"):
-            del result[key]
+        del result["cluster_type"]  # files have no names to resolve
+        result["type"] = "STATIC"
     elif any(sockets):
         raise ValueError(f"{name}: addresses are all Unix sockets, or none of them is")
     elif places.tls is not None and name in SERVICES:

@@ -11,6 +11,7 @@ to try, and a slow hash would only make every request pay for what passwords nee
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,10 @@ _Model = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 def _unix_s(value: Any) -> float:
-    """A time of YAML; without a zone it is UTC, and a date is its first moment."""
+    """A time of YAML, or as text; without a zone it is UTC, and a date is its first moment."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, date):

@@ -1,6 +1,5 @@
 """POST /v1/responses: the ASGI application. What it learns is kept when its work is over."""
 
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,19 +15,14 @@ from edge.answering import Answering, Asked, Served, in_passing
 from edge.errors import bad_field
 from edge.responses.body import ResponsesBody, decoder
 from edge.responses.frame import framed
+from edge.responses.ids import new_id
 from edge.responses.in_flight import InFlight, Run
 from edge.responses.objects import ListedItem
 from edge.responses.request import Understood, understand
+from edge.responses.shelf import Shelf
 from edge.responses.speech import detail, ending
-from edge.responses.store import Kept, ResponseStore, kept
+from edge.responses.store import Kept, kept
 from edge.responses.writer import Writer
-
-_ID_BYTES = 24
-
-
-def new_id(prefix: str) -> str:
-    """An id that nobody can guess."""
-    return prefix + secrets.token_hex(_ID_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +30,7 @@ class ResponsesEndpoint:
     """The ASGI application of the route."""
 
     answering: Answering
-    store: ResponseStore
+    shelf: Shelf
     in_flight: InFlight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,10 +39,10 @@ class ResponsesEndpoint:
         with self.answering.entrance.enter(request) as guest:
             raw = await guest.room.read(request)
             body = await in_passing(len(raw), lambda: json_body.decode(decoder, raw))
-            last = self._last(body, guest.owner)
+            last = await self._last(body, guest.owner)
             size_bytes = len(raw) + (last.size_bytes if last else 0)
             before, understood = await in_passing(size_bytes, lambda: _understood(body, last))
-            response = framed(body, understood.tools, new_id("resp_"), int(time.time()))
+            response = framed(body, understood.tools, self.in_flight.new_id(), int(time.time()))
             run = Run(guest.owner, Writer(response, new_id), [*before, *understood.given])
             # From here on, rooms that know chat completions alone may name its fields.
             speech.current.set(ending(lambda fault: run.writer.fail(fault, detail(fault))))
@@ -56,18 +50,19 @@ class ResponsesEndpoint:
                 asked = _asked(body, understood, run)
                 await self.answering.answer(asked, guest, request, send)
 
-    def _last(self, body: ResponsesBody, owner: str) -> Kept | None:
+    async def _last(self, body: ResponsesBody, owner: str) -> Kept | None:
         """The response that the request goes on from. Raises Fault when it is not there."""
         name = body.previous_response_id
         if not name:
             return None
         if self.in_flight.find(name, owner) is not None:
-            message = f"The previous response `{name}` is not complete yet; wait for its end."
-            raise bad_field("previous_response_id", message)
-        found = self.store.find(name, owner)
-        if found is None:
+            raise _not_complete(name)
+        seen = await self.shelf.look(name, owner)
+        if seen is None:
             raise _no_previous(name)
-        return found
+        if not seen.over:
+            raise _not_complete(name)
+        return seen.kept
 
     @contextmanager
     def _keeping(self, run: Run, *, stream: bool) -> Iterator[None]:
@@ -80,7 +75,7 @@ class ResponsesEndpoint:
             # An answer that is told whole and never was: nobody knows its id.
             if writer.response.store and (writer.told if stream else done):
                 entry = kept(run.owner, writer.body(), run.given)
-                self.store.keep(writer.response.id, entry)
+                self.shelf.keep(writer.response.id, entry)
 
 
 def _understood(body: ResponsesBody, last: Kept | None) -> tuple[list[ListedItem], Understood]:
@@ -131,6 +126,11 @@ class _Body:
         """The response."""
         self._writer.end(int(time.time()))
         return self._writer.body()
+
+
+def _not_complete(name: str) -> Fault:
+    message = f"The previous response `{name}` is not complete yet; wait for its end."
+    return bad_field("previous_response_id", message)
 
 
 def _no_previous(name: str) -> Fault:

@@ -5,10 +5,12 @@ They are bounded by the entrance, which bounds the requests in progress.
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 
 from chassis.errors import Fault, Reason
 from edge.answering import Generated, Messages
+from edge.responses.calls import STOP_S
+from edge.responses.ids import response_id
 from edge.responses.objects import ListedItem
 from edge.responses.writer import Writer
 
@@ -22,6 +24,19 @@ class Run:
         """Its work has ended, and what is kept of it is in the store."""
         self._waiting: asyncio.Task[None] | None = None
         self._stopped = False
+
+    @property
+    def in_progress(self) -> bool:
+        """Its work goes on."""
+        return self.writer.response.status == "in_progress"
+
+    async def cancel(self) -> bytes:
+        """End its work; the response as it was left."""
+        self.stop()
+        with suppress(TimeoutError):  # a client that reads slowly is told later
+            async with asyncio.timeout(STOP_S):
+                await self.over.wait()
+        return self.writer.body()
 
     def stop(self) -> None:
         """End its work at the engine, or its waiting for one; its client is told why."""
@@ -60,10 +75,15 @@ class Run:
 
 
 class InFlight:
-    """All of them, by id."""
+    """All of this process, by id. `slot`: which of the edge's workers that is."""
 
-    def __init__(self) -> None:
+    def __init__(self, slot: int = 0) -> None:
+        self._slot = slot
         self._runs: dict[str, Run] = {}
+
+    def new_id(self) -> str:
+        """An id for a response, which tells where it is answered."""
+        return response_id(self._slot)
 
     @contextmanager
     def holding(self, run: Run) -> Iterator[None]:

@@ -1,7 +1,5 @@
 """What can be asked about responses that were made: look, list what went in, cancel, delete."""
 
-import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -13,11 +11,10 @@ from edge.documenting import answers, key_header, paging
 from edge.errors import bad_field
 from edge.keys.caller import owner_of
 from edge.responses import listing
-from edge.responses.in_flight import InFlight, Run
+from edge.responses.in_flight import InFlight
 from edge.responses.objects import ListedItem, ResponseDeleted, ResponseItemList, ResponseObject
-from edge.responses.store import Kept, ResponseStore
+from edge.responses.shelf import Seen, Shelf
 
-_STOP_S = 5.0
 _encode = msgspec.json.Encoder().encode
 
 
@@ -25,42 +22,45 @@ _encode = msgspec.json.Encoder().encode
 class Responses:
     """Those that are over, and those that are not. Raises Fault for what is not there."""
 
-    store: ResponseStore
+    shelf: Shelf
     in_flight: InFlight
 
-    def body(self, name: str, owner: str) -> bytes:
+    async def body(self, name: str, owner: str) -> bytes:
         """The response."""
-        found = self._found(name, owner)
-        return found.writer.body() if isinstance(found, Run) else found.body
+        if (run := self.in_flight.find(name, owner)) is not None:
+            return run.writer.body()
+        return (await self._seen(name, owner)).kept.body
 
-    def items(self, name: str, owner: str) -> list[ListedItem]:
+    async def items(self, name: str, owner: str) -> list[ListedItem]:
         """What went into it."""
-        found = self._found(name, owner)
-        return found.given if isinstance(found, Run) else found.items()
+        if (run := self.in_flight.find(name, owner)) is not None:
+            return run.given
+        return (await self._seen(name, owner)).kept.items()
 
     async def cancel(self, name: str, owner: str) -> bytes:
         """End its work; the response as it was left."""
-        found = self._found(name, owner)
-        if not isinstance(found, Run) or found.writer.response.status != "in_progress":
-            raise bad_field(None, f"The response `{name}` is over; there is nothing to cancel.")
-        found.stop()
-        with suppress(TimeoutError):  # a client that reads slowly is told later
-            async with asyncio.timeout(_STOP_S):
-                await found.over.wait()
-        return found.writer.body()
+        run = self.in_flight.find(name, owner)
+        if run is not None and run.in_progress:
+            return await run.cancel()
+        left = None if run is not None else await self.shelf.cancel(name, owner)
+        if left is not None:
+            return left
+        if run is None:
+            await self._seen(name, owner)
+        raise bad_field(None, f"The response `{name}` is over; there is nothing to cancel.")
 
-    def delete(self, name: str, owner: str) -> None:
+    async def delete(self, name: str, owner: str) -> None:
         """Keep it no longer."""
-        if isinstance(self._found(name, owner), Run):
+        if self.in_flight.find(name, owner) or not (await self._seen(name, owner)).over:
             raise bad_field(None, f"The response `{name}` is not over yet; cancel it first.")
-        self.store.forget(name, owner)
+        await self.shelf.forget(name, owner)
 
-    def _found(self, name: str, owner: str) -> Run | Kept:
-        found = self.in_flight.find(name, owner) or self.store.find(name, owner)
-        if found is None:
+    async def _seen(self, name: str, owner: str) -> Seen:
+        seen = await self.shelf.look(name, owner)
+        if seen is None:
             message = f"Response with id '{name[:64]}' not found: it was never kept, or no longer."
             raise Fault(Reason.RESPONSE_NOT_FOUND, message)
-        return found
+        return seen
 
 
 def add_responses(app: FastAPI, responses: Responses) -> None:
@@ -77,7 +77,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
     async def get_response(response_id: str, request: Request) -> Response:
         if request.query_params.get("stream", "false") != "false":
             raise bad_field("stream", "`stream` is not supported here; remove it.")
-        return _json(responses.body(response_id, owner_of(request)))
+        return _json(await responses.body(response_id, owner_of(request)))
 
     @app.delete(
         "/v1/responses/{response_id}",
@@ -87,7 +87,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
         openapi_extra=own,
     )
     async def delete_response(response_id: str, request: Request) -> Response:
-        responses.delete(response_id, owner_of(request))
+        await responses.delete(response_id, owner_of(request))
         return _json(_encode(ResponseDeleted(response_id)))
 
     @app.post(
@@ -109,7 +109,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
     )
     async def list_input_items(response_id: str, request: Request) -> Response:
         wish = listing.wish_of(request.query_params)
-        items = responses.items(response_id, owner_of(request))
+        items = await responses.items(response_id, owner_of(request))
         return _json(_encode(listing.page(items, wish)))
 
 

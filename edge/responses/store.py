@@ -4,14 +4,17 @@ The least recently used go first, and what nobody asked for within the time to l
 response is the affair of the caller that made it: for everybody else it does not exist.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
+from edge.config import EdgeConfig
 from edge.responses.objects import ListedItem, OutputItem, ResponseFunctionCall
 
+_MIB = 1024 * 1024
 _OVERHEAD_BYTES = 1024
 """Of an entry beside its contents: its names and objects."""
 
@@ -117,3 +120,13 @@ class ResponseStore:
     def _drop(self, name: str) -> None:
         response, _ = self._entries.pop(name)
         self.size_bytes -= response.size_bytes
+
+
+def store_of(config: EdgeConfig) -> ResponseStore:
+    """That of an edge, within its bounds."""
+    return ResponseStore(
+        config.stored_responses,
+        config.stored_responses_mib * _MIB,
+        config.stored_response_ttl_s,
+        time.monotonic,
+    )

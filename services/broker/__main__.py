@@ -7,6 +7,7 @@ from chassis.clock import steady_ms
 from chassis.main import Context, run_service
 from chassis.simulated_card import CardError, SimulatedCard
 from cohabit.broker.v1 import broker_pb2, broker_pb2_grpc
+from services.broker import metrics
 from services.broker.config import BrokerConfig
 from services.broker.device import Device
 from services.broker.device_cpu import CpuDevice
@@ -45,6 +46,7 @@ async def start(context: Context[BrokerConfig]) -> None:
     warmer = Warmer(context.house.models_dir, context.own.warm_floor_of)
     grpc_server.leaving += [shell.watchers.close, warmer.close]
     grpc_server.closing.push_async_callback(shell.close)
+    grpc_server.closing.callback(metrics.follow(shell.look))
     broker_pb2_grpc.add_BrokerServiceServicer_to_server(
         BrokerServicer(shell, warmer, context.own), grpc_server.grpc
     )

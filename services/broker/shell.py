@@ -169,6 +169,15 @@ class Shell:
 
         return await self._turns.take(work)
 
+    async def look(self) -> None:
+        """Read every device anew, for whoever only reads the metrics."""
+
+        async def work() -> None:
+            for device in self._devices.values():
+                await self._state(device)
+
+        await self._turns.take(work)
+
     async def _acquire(self, device: Device, ask: Ask) -> Lease | Denied:
         # A repeated call is answered also while the driver is silent.
         if known := self._ledger.repeated(ask.holder, ask.request_id, self._now()):
@@ -271,7 +280,7 @@ class Shell:
             device, reading, budget, self._ledger.memory(device.name, budget, self._now())
         )
         self._read[device.name] = state
-        metrics.publish(device.name, state.memory, reachable=reading.reachable)
+        metrics.publish(device.name, total, state.memory, reachable=reading.reachable)
         return state
 
     async def _state_for_people(self, device: Device) -> DeviceState:
@@ -282,7 +291,8 @@ class Shell:
     def _publish(self) -> None:
         for name, state in self._read.items():
             memory = self._ledger.memory(name, state.budget, self._now())
-            metrics.publish(name, memory, reachable=state.reading.reachable)
+            total_mib = state.budget.total_mib
+            metrics.publish(name, total_mib, memory, reachable=state.reading.reachable)
 
     def _device(self, name: str) -> Device:
         device = self._devices.get(name) if name else next(iter(self._devices.values()))

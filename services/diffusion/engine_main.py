@@ -29,7 +29,7 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
     """Load the model on its thread and serve it. Raises Fault MODEL_FAILED."""
     spec, thread = spec_of(process.birth.engine), NativeThread()
     painter = await asyncio.wrap_future(thread.submit(_painter, spec))
-    model = LoadedModel(process.birth.key, spec, painter, thread, process.renew)
+    model = LoadedModel(process.birth.key, spec, painter, thread, process.renew, process.count)
     diffusion_pb2_grpc.add_DiffusionServiceServicer_to_server(
         EngineServicer(process, model), process.server.grpc
     )

@@ -97,6 +97,7 @@ class Generation:
         known = self._model.cache.find(key) if key is not None else None
         if known is not None:
             await self._encodings()
+            self._model.count(pictures=1, result_cache_hits=1)
             self._emit(self._image(index, seed, known, Origin.EXACT_RESULT_CACHE))
             return
         painted = await self._painted(index, seed)
@@ -117,6 +118,7 @@ class Generation:
             await self._leave(native)
             raise
         self._course = None
+        self._model.count(pictures=1, denoise_steps=painted.steps)
         self._learn(painted, px)
         return painted
 

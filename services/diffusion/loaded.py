@@ -34,6 +34,8 @@ class LoadedModel:
     thread: NativeThread
     renew: Callable[[], NoReturn]
     """Ends this process, and has another take its place."""
+    count: Callable[..., None]
+    """Adds to what this process counts (`EngineProcess.count`). Event loop only."""
     reload_s: float = 0.0
     """What that takes."""
     facts: tuple[str, ...] = ()

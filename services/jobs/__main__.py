@@ -11,6 +11,7 @@ from chassis.main import Context, run_service
 from chassis.server import Server, run, service_name
 from cohabit.jobs.v1 import jobs_pb2, jobs_pb2_grpc
 from imaging.values import Encoding, Format
+from services.jobs import metrics
 from services.jobs.clients import Addresses, Calls
 from services.jobs.config import JobsConfig
 from services.jobs.core.book import Book
@@ -61,13 +62,15 @@ async def start(context: Context[JobsConfig]) -> None:
     )
     encoding = Encoding(Format[own.format.upper()], own.quality)
     runner = Runner(calls, files, encoding, own.matte_model)
-    shell = Shell(book_of(own), Disk(store, files), runner, steady_ms)
+    book = book_of(own)
+    shell = Shell(book, Disk(store, files), runner, steady_ms)
     kept = await shell.start()
     log.get().info("jobs taken up", jobs=len(list(shell.board.newest_first())), not_ended=kept)
     server = Server((service_name(jobs_pb2, "JobService"),), drain_s=2.0)
     server.leaving.append(shell.board.close)
     server.closing.push_async_callback(calls.close)
     server.closing.push_async_callback(shell.close)
+    server.closing.callback(metrics.follow(book))
     jobs_pb2_grpc.add_JobServiceServicer_to_server(JobServicer(shell, calls, own), server.grpc)
     ending = asyncio.create_task(_end_when_broken(shell))
     server.closing.callback(ending.cancel)

@@ -162,7 +162,6 @@ class Shell:
         if work is not None:
             await work()
         await self._perform(self._book.tick(self._now()))
-        metrics.publish(self._book)
 
     def _until_next_s(self) -> float:
         at_ms = self._book.next_at_ms()

@@ -50,6 +50,7 @@ async def _load_language(process: EngineProcess) -> models_pb2.EngineReady:
         EngineServicer(process, engine, lexicon), process.server.grpc
     )
     await _start(process, engine)
+    process.held = partial(_held, engine)
     facts = engine.facts
     _tell(facts)
     return models_pb2.EngineReady(
@@ -129,6 +130,17 @@ def _told(tally: Tally) -> models_pb2.Speculation:
         accepted_tokens=tally.accepted_tokens,
         saved_calls=tally.saved_calls,
     )
+
+
+def _held(engine: Engine) -> dict[str, int]:
+    told = engine.holdings()
+    return {
+        "kv_cells": told.cells,
+        "kv_cells_used": told.used_cells,
+        "kv_cells_idle": told.idle_cells,
+        "parked_sequences": told.parked_prefixes,
+        "parked_bytes": told.parked_bytes,
+    }
 
 
 def _placed(spec: EngineSpec) -> tuple[EngineSpec, Placed]:

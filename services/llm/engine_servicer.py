@@ -15,8 +15,10 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import generated
 from services.llm.engine import Engine
 from services.llm.lexicon import Lexicon
+from services.llm.values import Usage
 from services.llm.vector_wire import embed_response, rerank_response, texts_of
 from services.llm.vectors import VectorEngine, VectorKind, wrong_kind
 from services.llm.wire import params_of, prompt_of
@@ -95,7 +97,20 @@ class EngineServicer(_Tokens):
             answer = self._engine.generate(prompt_of(request), params_of(request))
             async with aclosing(answer) as chunks:
                 async for chunk in chunks:
-                    yield response_of(chunk)
+                    response = response_of(chunk)
+                    if chunk.finish is not None:
+                        self._count(chunk.choice, chunk.finish.usage)
+                        generated(response.finish)
+                    yield response
+
+    def _count(self, choice: int, usage: Usage) -> None:
+        self._process.count(completion_tokens=usage.completion_tokens)
+        if choice == 0:  # all choices answer one prompt
+            self._process.count(
+                prompt_tokens=usage.prompt_tokens,
+                cached_prompt_tokens=usage.cached_prompt_tokens,
+                prefix_hits=int(usage.cached_prompt_tokens > 0),
+            )
 
     async def GetOccupancy(
         self, request: pb.GetOccupancyRequest, context: Context
@@ -143,6 +158,7 @@ class VectorServicer(_Tokens):
             self._check_model(request.model)
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
             embedded = await self._engine.embed(texts_of(request), request.dimensions)
+            self._process.count(prompt_tokens=embedded.prompt_tokens)
             return embed_response(embedded)
 
     async def Rerank(self, request: pb.RerankRequest, context: Context) -> pb.RerankResponse:
@@ -152,4 +168,5 @@ class VectorServicer(_Tokens):
             ranked = await self._engine.rerank(
                 request.query, list(request.documents), request.top_n
             )
+            self._process.count(prompt_tokens=ranked.prompt_tokens)
             return rerank_response(ranked)

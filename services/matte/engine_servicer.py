@@ -10,6 +10,7 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.matte.v1 import matte_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import took
 from imaging.values import Encoding
 from services.matte.pipeline import Pipeline
 from services.matte.wire import estimated_message, estimation_of, removal_of, removed_message
@@ -37,7 +38,10 @@ class EngineServicer(rpc.MatteServiceServicer):
             removal = removal_of(request, self._encoding)
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
             removed, times = await pipeline.remove(removal)
-            return removed_message(removed, times, self._device)
+            self._process.count(mattes=1)
+            message = removed_message(removed, times, self._device)
+            took(message.timings)
+            return message
 
     async def PlanRemoval(
         self, request: pb.PlanRemovalRequest, context: Context
@@ -51,7 +55,9 @@ class EngineServicer(rpc.MatteServiceServicer):
             pipeline = self._of(request.model)
             asked = estimation_of(request, self._encoding)
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
-            return estimated_message(*await pipeline.estimate(asked))
+            estimated, times = await pipeline.estimate(asked)
+            self._process.count(foregrounds=1)
+            return estimated_message(estimated, times)
 
     async def Composite(
         self, request: pb.CompositeRequest, context: Context

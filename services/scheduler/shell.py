@@ -6,8 +6,9 @@ is needed, and a request that can be granted is granted before `admit` returns.
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from chassis import log
@@ -15,9 +16,11 @@ from chassis.backoff import RECONNECT
 from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
+from services.scheduler import metrics
 from services.scheduler.clients import (
     Broker,
     Changed,
+    Configured,
     Everything,
     PermitMoved,
     Removed,
@@ -27,11 +30,14 @@ from services.scheduler.clients import (
 )
 from services.scheduler.core.plan import Plan
 from services.scheduler.core.scheduler import SchedulerCore
+from services.scheduler.core.sets import Rules
+from services.scheduler.core.settings import ModelRule
 from services.scheduler.core.values import (
     AskEngine,
     AskLease,
     AskTransient,
     CancelLoad,
+    Departure,
     Effect,
     Grant,
     HoldChanged,
@@ -48,6 +54,7 @@ from services.scheduler.moves import Moves
 from services.scheduler.questions import Questions
 from services.scheduler.told import Told
 
+SCHEDULER = "scheduler"
 _SIGN_OF_LIFE_S = 5.0
 _MAILBOX = 64
 _HOLDS = 64
@@ -59,6 +66,25 @@ HoldKey = tuple[str, str]
 """Lane and holder."""
 
 
+@dataclass(slots=True)
+class _Asking:
+    """A request whose stream is open."""
+
+    request: Request
+    mailbox: asyncio.Queue[Notice]
+    granted: bool = False
+    answered: bool = False
+
+    def count(self, core: SchedulerCore, notice: Notice) -> None:
+        """Tell Prometheus what has come of it."""
+        if isinstance(notice, Grant):
+            metrics.granted(core, notice)
+            self.granted = self.answered = True
+        elif isinstance(notice, Refuse):
+            metrics.refused(self.request, notice, was_granted=self.granted)
+            self.answered = True
+
+
 class SchedulerShell:
     """Owns the core, the clients and everybody who waits."""
 
@@ -68,13 +94,14 @@ class SchedulerShell:
         self.told = Told(workers)
         self._questions = Questions(core, broker, self.told, self._perform)
         self._moves = Moves(broker, self.told.worker_of, self._spawn)
-        self._waiters: dict[str, asyncio.Queue[Notice]] = {}
+        self._waiters: dict[str, _Asking] = {}
         self._holders: dict[HoldKey, set[asyncio.Queue[HoldChanged]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.changed = asyncio.Event()
         """Set at the next change of anything, which puts a fresh one in its place."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = _NEVER_MS
+        self._unfollow: Callable[[], None] = lambda: None
         self._reported: set[str] = set()
         self.lost: set[str] = set(self.told.workers)
         self.ready = asyncio.Event()
@@ -86,9 +113,11 @@ class SchedulerShell:
             self._spawn(self._watch(worker))
         self._spawn(self._reconcile_after(reconcile_s))
         self._spawn(self._show_life())
+        self._unfollow = metrics.follow(self.core)
 
     async def close(self) -> None:
         """Stop watching and close every channel."""
+        self._unfollow()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -103,12 +132,14 @@ class SchedulerShell:
     def admit(self, request: Request) -> Iterator[asyncio.Queue[Notice]]:
         """Queue a request; its notices arrive in the mailbox until the block ends."""
         mailbox: asyncio.Queue[Notice] = asyncio.Queue(_MAILBOX)
-        self._waiters[request.permit_id] = mailbox
+        asking = self._waiters[request.permit_id] = _Asking(request, mailbox)
         try:
             self._perform(self.core.arrive(steady_ms(), request))
             yield mailbox
         finally:
             del self._waiters[request.permit_id]
+            if not asking.answered:
+                metrics.left(request)
             self._perform(self.core.leave(steady_ms(), request.permit_id))
 
     def models(self) -> list[models_pb2.Model]:
@@ -126,6 +157,7 @@ class SchedulerShell:
                 f"Model '{key}' is running {running} request(s); wait, or use force.",
                 retry_after_s=1.0,
             )
+        metrics.departed(Departure.BY_HAND)
         try:
             await self._moves.stop_load(key)
             await worker.unload(key, drain_ms, force=force)
@@ -158,6 +190,16 @@ class SchedulerShell:
     def release_hold(self, lane: str, holder: str) -> None:
         """Open a lane that the holder held, if it did."""
         self._perform(self.core.release_hold(steady_ms(), lane, holder))
+
+    def rules_changed(self, rules: Mapping[str, ModelRule], sets: Rules | None) -> None:
+        """Other rules apply about which models live on the device."""
+        self._perform(self.core.rules_changed(steady_ms(), rules, sets))
+
+    def note_configuration(self, problem: str, restart_keys: Iterable[str]) -> None:
+        """How the scheduler itself stands to the configuration's files."""
+        own = models_pb2.Configuration(problem=problem, restart_keys=restart_keys)
+        self.told.configurations[SCHEDULER] = own
+        self._perform([])
 
     async def plan(self, key: str, tier: Tier) -> Plan:
         """What loading a model would make leave. Raises Fault."""
@@ -205,9 +247,11 @@ class SchedulerShell:
             mailbox.put_nowait(change)
 
     def _notify(self, notice: Notice) -> None:
-        mailbox = self._waiters.get(notice.permit_id)
-        if mailbox is None:
+        asking = self._waiters.get(notice.permit_id)
+        if asking is None:
             return
+        asking.count(self.core, notice)
+        mailbox = asking.mailbox
         if mailbox.full() and isinstance(notice, Queued | Loading):
             return  # news only; a reader this slow will get the next
         if mailbox.full():
@@ -220,10 +264,12 @@ class SchedulerShell:
         self._perform(self.core.load_ended(steady_ms(), start.model, why, retry_ms))
 
     async def _cancel_load(self, given_up: CancelLoad) -> None:
+        metrics.departed(Departure.LOAD_GIVEN_UP)
         await self._moves.cancel(given_up)
         self._perform(self.core.unload_ended(steady_ms(), given_up.model))
 
     async def _unload(self, start: StartUnload) -> None:
+        metrics.departed(start.cause)
         await self._moves.unload(start)
         self._perform(self.core.unload_ended(steady_ms(), start.model))
 
@@ -260,10 +306,20 @@ class SchedulerShell:
                 self._perform(self.core.model_changed(now, facts_of(report.model)))
             case Removed():
                 self._perform(self.core.model_removed(now, report.key))
+            case Configured():
+                self._perform([])
             case PermitMoved(permit_id, model, instance_id, True):
                 self._perform(self.core.permit_started(now, permit_id, model, instance_id))
             case PermitMoved(permit_id):
                 self._perform(self.core.permit_over(now, permit_id))
+        if isinstance(report, Everything | Removed):
+            self._inherit()
+
+    def _inherit(self) -> None:
+        """A model that has moved to another service is known there now."""
+        for worker, model in self.told.heirs():
+            if worker not in self.lost:
+                self._take(worker, Changed(model))
 
     def _has_reported(self, worker: str) -> None:
         self._reported.add(worker)

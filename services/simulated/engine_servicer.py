@@ -14,6 +14,7 @@ from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2 as pb
 from cohabit.simulated.v1 import simulated_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import generated
 from services.simulated.engine import Prefilled, SimulatedEngine
 from services.simulated.profile import Profile
 from services.simulated.wire import Times, check_answers, counted, finish, planned
@@ -75,7 +76,12 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
                     said += piece.tokens
                     yield llm_pb2.GenerateResponse(text=piece.text, tokens=piece.tokens)
             times = Times(arrived_s, first_s if said else loop.time(), loop.time())
-            yield llm_pb2.GenerateResponse(finish=finish(plan, prompt_tokens, times))
+            end = finish(plan, prompt_tokens, times)
+            self._process.count(
+                prompt_tokens=prompt_tokens, completion_tokens=end.usage.completion_tokens
+            )
+            generated(end)
+            yield llm_pb2.GenerateResponse(finish=end)
 
     async def CountTokens(
         self, request: llm_pb2.CountTokensRequest, context: Context

@@ -105,7 +105,7 @@ async def test_a_refusal_asks_lower_tiers_to_shrink_and_what_they_give_is_lent(
 
 async def test_a_storm_of_refusals_is_one_message_a_second(tmp_path: Path) -> None:
     def messages() -> float:
-        return REGISTRY.get_sample_value("cohabit_broker_pressure_messages_total") or 0.0
+        return REGISTRY.get_sample_value("cohabit_pressure_messages_total") or 0.0
 
     now, before = 0, messages()
     async with broker(tmp_path, lambda: now) as stub:

@@ -34,6 +34,28 @@ async def test_unload_waits_for_what_runs_or_leaves_it(tmp_path: Path) -> None:
         assert not engine_pids()
 
 
+async def test_a_service_that_stops_lets_its_work_end(tmp_path: Path) -> None:
+    async with world(tmp_path, drain_s=DEADLINE_S) as w:
+        async with w.generating(await w.ready(), "hold") as call:
+            await until(lambda: w.permits, "the permit is known")
+            finishing = asyncio.create_task(w.host.finish())
+            await until(lambda: w.model().state == pb.MODEL_STATE_DRAINING, "it drains")
+            refused = await refusal(drained(w.load(await w.lease())))
+            assert refused.reason is Reason.MODEL_BUSY
+            assert not finishing.done()
+            call.cancel()
+            await finishing
+        # Nobody has it serve again: what has been waited for is that it goes.
+        assert w.model().state == pb.MODEL_STATE_DRAINING
+
+
+async def test_what_takes_longer_ends_with_the_service(tmp_path: Path) -> None:
+    async with world(tmp_path, drain_s=0.05) as w, w.generating(await w.ready(), "hold") as call:
+        await until(lambda: w.permits, "the permit is known")
+        await w.host.finish()
+        assert (await refusal(drained(call))).reason is Reason.MODEL_EVICTED
+
+
 async def test_a_drain_that_nobody_waits_for_is_taken_back(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         instance = await w.ready()

@@ -83,10 +83,7 @@ class Composed:
 
     def key(self, name: str, *options: str) -> str:
         """A new API key."""
-        file = "/etc/cohabit/keys/keys.yaml"
-        said = self.compose(
-            "run", "--rm", "-T", "cohabit", "keys", "add", name, "--file", file, *options
-        )
+        said = self.compose("run", "--rm", "-T", "cohabit", "keys", "add", name, *options)
         return said.strip().splitlines()[-1].strip()
 
     def inspect(self, service: str) -> Any:

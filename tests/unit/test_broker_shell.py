@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from chassis.errors import Fault, Reason
+from chassis.metrics import MIB
 from services.broker.config import BrokerConfig
 from services.broker.core import Denied, Lease, LeaseKind, Tier
 from services.broker.device import DeviceKind, DeviceReading, ProcessUse
@@ -183,18 +184,21 @@ async def test_a_lowered_grant_outlives_the_broker(tmp_path: Path) -> None:
 
 async def test_metrics_follow_the_ledger(tmp_path: Path) -> None:
     def value(name: str, **labels: str) -> float:
-        return REGISTRY.get_sample_value(f"cohabit_broker_{name}", labels) or 0.0
+        return REGISTRY.get_sample_value(f"cohabit_{name}", labels) or 0.0
 
-    before = value("denials_total", reason="no_headroom")
+    before = value("lease_denials_total", reason="no_headroom")
     async with running(tmp_path, GatedDevice()) as shell:
         lease = await shell.acquire(WISH)
         assert isinstance(lease, Lease)
-        assert value("leased_mib", device="gate0") == 100
-        assert value("unmaterialised_mib", device="gate0") == 100
-        assert value("headroom_mib", device="gate0", tier="paid") == 1280 - 10 - 100
+        assert value("device_leased_bytes", device="gate0") == 100 * MIB
+        assert value("device_unmaterialised_bytes", device="gate0") == 100 * MIB
+        headroom = value("device_headroom_bytes", device="gate0", tier="paid")
+        assert headroom == (1280 - 10 - 100) * MIB
         denied = await shell.acquire(replace(WISH, preferred_mib=1200, minimum_mib=1200))
         assert isinstance(denied, Denied)
-        assert value("denials_total", reason="no_headroom") == before + 1
+        assert value("lease_denials_total", reason="no_headroom") == before + 1
         await shell.release(lease.lease_id)
-        assert value("leased_mib", device="gate0") == 0
-        assert value("headroom_mib", device="gate0", tier="background") == 1280 - 40
+        assert value("device_leased_bytes", device="gate0") == 0
+        headroom = value("device_headroom_bytes", device="gate0", tier="background")
+        assert headroom == (1280 - 40) * MIB
+        assert value("device_capacity_bytes", device="gate0") == 1280 * MIB

@@ -37,7 +37,7 @@ def loaded(device: str, on_card_mib: int | None) -> LoadedModel:
     spec = EngineSpec("sdxl", {"model": "/m"}, on_card_mib=on_card_mib)
     thread = NativeThread()
     thread.close()
-    return LoadedModel("m", spec, Placed(device), thread, renew)
+    return LoadedModel("m", spec, Placed(device), thread, renew, lambda **_: None)
 
 
 async def test_on_a_card_it_is_what_was_lent() -> None:

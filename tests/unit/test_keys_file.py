@@ -74,6 +74,8 @@ def test_and_there_may_be_no_file(tmp_path: Path) -> None:
         ("2027-01-31T19:30:00+01:00", 1_801_420_200.0),
         ("2027-01-31 18:30:00", 1_801_420_200.0),
         ("2027-01-31", 1_801_353_600.0),
+        ("'2027-01-31'", 1_801_353_600.0),
+        ("'2027-01-31T18:30:00Z'", 1_801_420_200.0),
     ],
 )
 def test_times_are_utc_unless_they_say_else(tmp_path: Path, written: str, unix_s: float) -> None:

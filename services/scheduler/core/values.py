@@ -44,6 +44,15 @@ class Cause(Enum):
     RUN_TOO_LONG = "run_too_long"
 
 
+class Departure(Enum):
+    """Why a model is told to leave."""
+
+    MEMORY_WANTED = "memory_wanted"
+    UNUSED = "unused"
+    BY_HAND = "by_hand"
+    LOAD_GIVEN_UP = "load_given_up"
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """What a request of this lane costs (permits; never more than there are) and its limits."""
@@ -117,6 +126,8 @@ class ModelFacts:
     instances: tuple[InstanceFacts, ...] = field(default=())
     retry_at_ms: int = 0
     failure: str = ""
+    removed: bool = False
+    """It is configured no more, and finishes what runs."""
 
 
 # -- effects -----------------------------------------------------------------------------------
@@ -233,6 +244,7 @@ class StartUnload:
     drain_ms: int
     force: bool
     why: str
+    cause: Departure = Departure.MEMORY_WANTED
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,8 @@ second.
 
 import grpc
 
-from chassis import log, tls
+from chassis import log, tls, tracing
+from chassis.tracing import Span
 
 MAX_MESSAGE_BYTES = 96 * 1024 * 1024
 REQUEST_ID = "x-request-id"
@@ -48,11 +49,15 @@ def open_channel(target: str) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(target, own.for_channel(), options=options + named)
 
 
-def call_metadata(permit_id: str = "") -> tuple[tuple[str, str], ...]:
-    """Metadata of an outgoing call: the current request's id, and the permit if there is one."""
+def call_metadata(permit_id: str = "", under: Span | None = None) -> tuple[tuple[str, str], ...]:
+    """Metadata of an outgoing call: the current request's id, the permit if there is one, and the
+    trace it is part of: by `under`, or else by the work at hand.
+    """
     pairs = []
     if current := log.request_id.get():
         pairs.append((REQUEST_ID, current))
     if permit_id:
         pairs.append((PERMIT_ID, permit_id))
+    if tracing.is_on():
+        pairs += tracing.carried(under)
     return tuple(pairs)

@@ -35,6 +35,7 @@ _MOST_PORT = 65_535
 _MOST_DEPTH = 16
 
 Loc = tuple[str | int, ...]
+Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class Section(BaseModel):
@@ -83,6 +84,15 @@ def _address(value: str) -> str:
     return value
 
 
+def _collector(value: str) -> str:
+    scheme, colon, rest = value.partition("://")
+    if value and not (colon and scheme in {"http", "https"}):
+        raise ValueError("expected http://host:port of a collector, e.g. http://127.0.0.1:4317")
+    if value:
+        _host_port(rest.removesuffix("/"))
+    return value
+
+
 def _service(value: str) -> str:
     if value not in _DIALLED:
         raise ValueError(f"expected a service: {', '.join(_DIALLED)}")
@@ -109,7 +119,7 @@ class Tls(Section):
 class Traces(Section):
     """Where traces go."""
 
-    endpoint: str = ""
+    endpoint: Annotated[str, AfterValidator(_collector)] = ""
     """http://host:port of a collector that speaks OTLP over gRPC; default $OTEL_EXPORTER_OTLP_…"""
     sample: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
     """Share of the requests that are traced; one that comes with a trace follows its sender."""
@@ -175,6 +185,8 @@ class Document:
     path: Path
     data: Mapping[str, Any]
     marks: Mapping[Loc, Mark]
+    stamp: Stamp = ()
+    """Of its files, from before they were read."""
 
     def model_services(self) -> tuple[str, ...]:
         """The services that host models in this house: those that have a section."""
@@ -259,14 +271,15 @@ def load(path: Path | None = None) -> Document:
     path = (path or Path(os.environ.get(CONFIG_ENV, _DEFAULT_NAME))).absolute()
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; name one with --config")
+    stamp = stamp_of(path)
     marks: dict[Loc, Mark] = {}
     data = _read(path, marks)
-    overlay = path.with_suffix(".local.yaml")
+    overlay = overlay_of(path)
     if overlay.is_file():
         over_marks: dict[Loc, Mark] = {}
         data = _merged(data, _read(overlay, over_marks))
         marks |= over_marks
-    document = Document(path, data, marks)
+    document = Document(path, data, marks, stamp)
     document.house()
     return document
 
@@ -277,11 +290,31 @@ def read_beside(path: Path) -> Document:
     return Document(path, _read(path, marks), marks)
 
 
+def overlay_of(path: Path) -> Path:
+    """The file that is merged over the configuration at `path`, where it is there."""
+    return path.with_suffix(".local.yaml")
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Of the configuration at `path` and its overlay, by what changes when either is written,
+    renamed or linked anew; None: not there.
+    """
+    return tuple(map(_stamp_of, (path, overlay_of(path))))
+
+
 def fail(error: ConfigError) -> NoReturn:
     """Print the error, in red on a terminal, and exit with 2."""
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
     sys.stderr.write(f"{red}{error}{plain}\n")
     raise SystemExit(2)
+
+
+def _stamp_of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:

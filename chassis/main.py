@@ -6,12 +6,14 @@ where `start(context)` is a coroutine that builds the service and serves until t
 """
 
 import argparse
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from chassis import config, log, metrics, tls_config
+from chassis import config, log, metrics, tls_config, tracing
+from chassis.following import Following
 from chassis.loop import run
 from chassis.process import die_with_parent
 from chassis.server import CannotListen
@@ -26,6 +28,14 @@ class Context(Generic[C]):
     house: config.House
     own: C
     document: config.Document
+    following: Following[C]
+    """The configuration from here on."""
+
+    @classmethod
+    def of(cls, name: str, kind: type[C], document: config.Document) -> "Context[C]":
+        """That of the service `name`. Raises ConfigError."""
+        own = document.section(name, kind)
+        return cls(document.house(), own, document, Following(name, kind, document))
 
 
 def run_service(
@@ -45,18 +55,41 @@ def run_service(
     path = parser.parse_args().config
     try:
         document = config.load(path)
-        context = Context(document.house(), document.section(name, kind), document)
+        context = Context.of(name, kind, document)
         tls_config.adopt(document)
     except config.ConfigError as error:
         config.fail(error)
     log.configure(name, context.house.log_level)
     try:
         _serve_metrics(name, context.house)
-        run(start(context))
+        _trace(name, document)
+        run(_following(context, start))
     except config.ConfigError as error:  # of a file that the service reads itself
         config.fail(error)
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
+    finally:
+        tracing.close()
+
+
+def _trace(name: str, document: config.Document) -> None:
+    traces = document.house().traces
+    try:
+        tracing.configure(name, tracing.endpoint_of(traces.endpoint), traces.sample)
+    except tracing.NoTracesError as error:
+        if traces.endpoint:
+            where = document.where(("traces", "endpoint"))
+            config.fail(config.ConfigError(f"{where}: traces.endpoint: {error}"))
+        # The environment may be meant for others.
+        log.get().warning("no traces", why=str(error))
+
+
+async def _following(context: Context[C], start: Callable[[Context[C]], Awaitable[None]]) -> None:
+    following = asyncio.create_task(context.following.run())
+    try:
+        await start(context)
+    finally:
+        following.cancel()
 
 
 def _serve_metrics(name: str, house: config.House) -> None:

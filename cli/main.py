@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli import chat, leases, load, models, plan, pull, status, swap, unload, up
+from cli import chat, check, leases, load, models, plan, pull, status, swap, unload, up
 from cli.console import Refused, fail
 from cli.jobs import command as jobs
 from cli.keys import command as keys
@@ -20,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(up.command)
+app.command("check")(check.command)
 app.command("status")(status.command)
 app.command("models")(models.command)
 app.command("load")(load.command)

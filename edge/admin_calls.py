@@ -95,7 +95,7 @@ class AdminCalls:
                 call.cancel()
 
     async def _service_of(self, name: str) -> tuple[str, str]:
-        for model in await self.catalog.listed():
+        for model in await self.catalog.everything():
             if model.key == name and (address := self.addresses.get(model.service)):
                 return model.service, address
             if model.key == name:

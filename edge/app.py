@@ -6,6 +6,7 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from chassis import tracing
 from chassis.admission import Admission
 from chassis.channel import open_channel
 from chassis.channels import Channels
@@ -41,7 +42,7 @@ from edge.described_text import (
     RESPONSES_PATH,
 )
 from edge.entrance import Door, Entrance
-from edge.house import House
+from edge.house import EdgeNow, House
 from edge.jobs.wiring import open_jobs
 from edge.keys.counting import Counting, OwnCounting
 from edge.keys.gate import Checked, Gate
@@ -56,12 +57,14 @@ from edge.responses.shelf import OwnShelf, Shelf
 from edge.responses.store import store_of
 from edge.roster import Roster
 from edge.routes import VERSION, routes
+from edge.signals.wiring import open_signals
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
 from edge.standing import Standing
 from edge.tier import TIERS, TierRule
 from edge.tokenize import TokensEndpoint
+from edge.traced import Traced
 
 
 @asynccontextmanager
@@ -82,9 +85,16 @@ async def open_app(
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
     service, empty where there is none. `standing` is told from outside; where there are several
     workers, so are the `shelf` that they share, what this one has `in_flight`, and the `counting`
-    of what API keys do. Raises ConfigError when the file of keys cannot be used.
+    of what API keys do. Raises ConfigError when the access log cannot
+    be written or the file of keys not be used.
     """
+    standing = standing or Standing()
     async with AsyncExitStack() as stack:
+        addresses = {"broker": broker_address, "scheduler": scheduler_address, **model_services}
+        addresses |= {"jobs": jobs_address} if jobs_address else {}
+        signals = await stack.enter_async_context(
+            open_signals(config, addresses, standing, VERSION)
+        )
         keys = await _keys_of(config, stack)
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
@@ -142,12 +152,22 @@ async def open_app(
             open_jobs(config, jobs_address, entrance, catalog, roster, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
-        problems = keys.problems if keys else list
-        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready, problems)
+        edge_now, problems = EdgeNow(standing, signals.failures), keys.problems if keys else list
+        house = House(
+            catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now, problems
+        )
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs, standing or Standing())
-        gate = Gate(app, _checked_by(keys, counting))
-        yield Access(gate, write_log=config.access_log)
+        app = routes(
+            *(raw, catalog, responses, house, admin, pictures, jobs, signals, standing),
+            keyed=keys is not None,
+        )
+        accessed = Access(
+            Gate(app, _checked_by(keys, counting)),
+            write_log=config.access_log,
+            write=signals.write,
+            failures=signals.failures,
+        )
+        yield Traced(accessed) if tracing.is_on() else accessed
 
 
 async def _keys_of(config: EdgeConfig, stack: AsyncExitStack) -> KeysFile | None:

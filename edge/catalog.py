@@ -73,7 +73,11 @@ class Catalog:
         return behind
 
     async def listed(self, within_s: float = _ASK_S) -> "Sequence[models_pb2.Model]":
-        """What the scheduler lists. Raises Fault."""
+        """The models that can be asked for. Raises Fault."""
+        return [model for model in await self.everything(within_s) if not model.removed]
+
+    async def everything(self, within_s: float = _ASK_S) -> "Sequence[models_pb2.Model]":
+        """As `listed`, and those that are configured no more but finish what runs on them."""
         try:
             answer = await self.scheduler.ListModels(
                 pb.ListModelsRequest(), timeout=within_s, metadata=call_metadata()
@@ -114,7 +118,7 @@ class Catalog:
             return answer.status
         if answer.status.unreachable_workers:
             raise _not_ready(_unreachable(answer.status))
-        raise _not_ready("There is no model; add one to the configuration and start again.")
+        raise _not_ready("There is no model; add one to the configuration.")
 
     async def health(self) -> Health:
         """Never raises Fault: what is amiss is the answer."""

@@ -91,6 +91,10 @@ class EdgeConfig(Section):
     """Hosts to fetch from whatever their address and port; exactly as URLs name them."""
     access_log: bool = True
     """One line a request."""
+    access_log_file: LoosePath | None = None
+    """Where those lines go; none: to standard error, among all others."""
+    access_log_mib: int = Field(128, ge=1)
+    """What the file and the three before it take together, over all workers."""
 
     @field_validator("listen")
     @classmethod
@@ -108,15 +112,20 @@ class EdgeConfig(Section):
 
     def located(self, folder: Path) -> Self:
         """With its paths counted from the configuration's folder."""
-        if self.keys_file is None:
-            return self
-        return self.model_copy(update={"keys_file": folder / self.keys_file})
+        paths = {"access_log_file": self.access_log_file, "keys_file": self.keys_file}
+        given = {name: folder / path for name, path in paths.items() if path is not None}
+        return self.model_copy(update=given)
 
     @property
     def address(self) -> tuple[str, int]:
         """Host, without brackets, and port to bind."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def most_link_bytes(self) -> int:
+        """Of one message between a worker and its parent: it may hold all that is kept."""
+        return (self.stored_responses_mib + 1) * 1024 * 1024
 
     def of_one_worker(self) -> "EdgeConfig":
         """The same, with a worker's part of what is bounded over all of them.

@@ -45,6 +45,25 @@ def degraded(models: Iterable[models_pb2.Model]) -> list[str]:
     ]
 
 
+def refused_configurations(status: scheduler_pb2.Status) -> list[str]:
+    """One sentence for each thing that is wrong in the configuration's files, said once however
+    many services refuse it.
+    """
+    problems = dict.fromkeys(
+        line for one in status.configurations for line in one.configuration.problem.splitlines()
+    )
+    return [f"The configuration is not taken as it stands: {line}" for line in problems]
+
+
+def restarts_due(status: scheduler_pb2.Status) -> dict[str, list[str]]:
+    """The keys that wait for a restart, by the service that has to."""
+    return {
+        one.service: list(one.configuration.restart_keys)
+        for one in status.configurations
+        if one.configuration.restart_keys
+    }
+
+
 def placement(instance: models_pb2.Instance) -> views.PlacementView | None:
     """None until its engine has told."""
     if not instance.HasField("placement"):
@@ -113,6 +132,8 @@ def _common(model: models_pb2.Model, known: ModelStatus) -> dict[str, Any]:
         ),
         "instances": [_instance(instance) for instance in model.instances],
         "max_instances": model.max_instances,
+        "stale": model.stale,
+        "removed": model.removed,
         "failure": _failure(model),
     }
 

@@ -8,6 +8,7 @@ Who serves a connection is not decided here.
 """
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 
@@ -58,9 +59,11 @@ class Listener:
         return str(bound[0]), int(bound[1])
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Begin to accept, with whoever could not be taken before."""
         self._timer = None
         self._loop.add_reader(self._socket.fileno(), self._accept)
+        if self._offered is not None:
+            self._accept()
 
     async def close(self) -> None:
         """Take in whoever stands in line, and listen no more."""
@@ -120,3 +123,9 @@ class Listener:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def take_all_descriptors() -> None:
+    """Each open request is a socket; the usual soft limit of 1,024 is far below what is bounded."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

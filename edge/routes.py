@@ -7,9 +7,8 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
@@ -26,8 +25,10 @@ from edge.house import House
 from edge.house_views import HouseStatus
 from edge.jobs.wiring import Jobs
 from edge.keys.caller import caller_of
+from edge.keys.described import lock
 from edge.pictures.wiring import Pictures
 from edge.responses.routes import Responses, add_responses
+from edge.signals.wiring import Signals
 from edge.standing import Standing
 
 VERSION = "0.1.0"
@@ -42,15 +43,23 @@ def routes(
     admin: AdminRoutes,
     pictures: Pictures,
     jobs: Jobs,
+    signals: Signals,
     standing: Standing,
+    *,
+    keyed: bool = False,
 ) -> FastAPI:
-    """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
+    """All routes, with every error in the envelope of its dialect; `raw` are those to models.
+
+    `keyed`: whether keys are asked for, which the gate does and the documentation tells.
+    """
     app = FastAPI(
         openapi_url=OPENAPI_PATH,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_own_name,
+        # The house tells its own (`traced`, `access`), and nothing that callers said.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
@@ -60,13 +69,14 @@ def routes(
     _add_models(app, catalog)
     _add_probes(app, catalog, standing)
     _add_status(app, house)
+    signals.add_to(app)
     admin.add_to(app)
     _add_welcome(app)
     add_docs(app)
     app.add_exception_handler(Fault, errors.on_fault)
     app.add_exception_handler(HTTPException, _NoRoute(app))
     app.add_exception_handler(Exception, errors.on_bug)
-    app.openapi = _Documented(app, tuple(raw))  # type: ignore[method-assign]
+    app.openapi = _Documented(app, tuple(raw), keyed=keyed)  # type: ignore[method-assign]
     return app
 
 
@@ -143,16 +153,6 @@ def _add_probes(app: FastAPI, catalog: Catalog, standing: Standing) -> None:
         await catalog.ready()
         return _json(Health("ok"))
 
-    @app.get(
-        "/metrics",
-        tags=["probes"],
-        summary="Read the metrics",
-        response_class=PlainTextResponse,
-        response_description="In Prometheus' text format.",
-    )
-    async def metrics() -> Response:
-        return Response(generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
-
 
 def _add_status(app: FastAPI, house: House) -> None:
     @app.get(
@@ -185,9 +185,8 @@ def _json(value: Any) -> Response:
 class _Documented:
     """What FastAPI knows of its routes, completed once, on first use."""
 
-    def __init__(self, app: FastAPI, raw: tuple[str, ...]) -> None:
-        self._app = app
-        self._raw = raw
+    def __init__(self, app: FastAPI, raw: tuple[str, ...], *, keyed: bool) -> None:
+        self._app, self._raw, self._keyed = app, raw, keyed
         self._document: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
@@ -200,7 +199,8 @@ class _Documented:
                 routes=self._app.routes,
                 tags=openapi.tags(self._raw),
             )
-            self._document = openapi.complete(known, self._raw)
+            whole = openapi.complete(known, self._raw)
+            self._document = lock(whole) if self._keyed else whole
         return self._document
 
 

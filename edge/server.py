@@ -12,7 +12,6 @@ How it stops, in order:
 """
 
 import asyncio
-import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from edge.listening import BACKLOG, Listener, bind
+from edge.listening import BACKLOG, Listener, bind, take_all_descriptors
 from edge.protocol import Protocol
 from edge.standing import Standing
 
@@ -83,7 +82,7 @@ class Connections(uvicorn.Server):
     def drain(self) -> None:
         """From now on every answer that begins is the last one on its connection."""
         self._standing.draining = True
-        for connection in self._connections():
+        for connection in self.protocols():
             connection.last_answer()
 
     async def finish(self, drain_s: float) -> None:
@@ -91,7 +90,7 @@ class Connections(uvicorn.Server):
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + drain_s
         while (self.count or self.server_state.tasks) and loop.time() < ends_at:
-            for connection in self._connections():
+            for connection in self.protocols():
                 connection.leave_if_quiet(QUIET_S)
             await asyncio.sleep(_LOOK_S)
         tasks = list(self.server_state.tasks)
@@ -105,7 +104,7 @@ class Connections(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """What is left: connections that are quiet, or that take no last word."""
-        for connection in self._connections():
+        for connection in self.protocols():
             connection.transport.close()
 
     def _protocol(self) -> Protocol:
@@ -117,7 +116,8 @@ class Connections(uvicorn.Server):
             left=self._left,
         )
 
-    def _connections(self) -> list[Protocol]:
+    def protocols(self) -> list[Protocol]:
+        """Those that are open."""
         return [it for it in self.server_state.connections if isinstance(it, Protocol)]
 
     def _arrived(self, task: asyncio.Task[object]) -> None:
@@ -150,6 +150,10 @@ class HttpServer:
         self._listener.start()
         return self._listener.address
 
+    def connections(self) -> list[Protocol]:
+        """Those that are open."""
+        return self._connections.protocols()
+
     async def stop(self) -> None:
         """All four steps."""
         self._connections.drain()
@@ -157,9 +161,3 @@ class HttpServer:
         if self._listener is not None:
             await self._listener.close()
         await self._connections.finish(self._drain_s)
-
-
-def take_all_descriptors() -> None:
-    """Each open request is a socket; the usual soft limit of 1,024 is far below what is bounded."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

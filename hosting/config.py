@@ -1,5 +1,6 @@
 """The keys that every section of models has."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -10,6 +11,8 @@ from chassis.config import Section
 class HostingSection(Section):
     """Base of a section whose models live in engine processes."""
 
+    models: Mapping[str, Section] = {}
+    """By the name clients ask for; each service has a type for them."""
     engine_host: str = "127.0.0.1"
     """Over TCP: the address engines bind and are dialled at; `auto`: the one that this host has
     towards the scheduler."""
@@ -19,3 +22,5 @@ class HostingSection(Section):
     """What runs on the engines may take this long when the service is told to stop."""
     load_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """A load that takes longer has failed."""
+    removal_drain_s: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    """What runs on a model that is configured no more may take this long before it is ended."""

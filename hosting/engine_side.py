@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 
-from chassis import log, tls
+from chassis import log, tls, tracing
 from chassis.channel import PERMIT_ID
 from chassis.errors import Fault, Reason
 from chassis.loop import run
@@ -55,6 +55,8 @@ class Birth:
     """The names of the optional memory that is there."""
     tls: Mapping[str, str] | None = None
     """The paths of its certificates, never what stands in them; None: its TCP is plain."""
+    collector: str = ""
+    """Where it tells its traces; empty: nowhere."""
 
 
 @dataclass(slots=True)
@@ -175,6 +177,7 @@ def run_engine(names: tuple[str, ...], load: Loader, warm: Sequence[str] = ()) -
     except UnusableError as error:
         _say_failed(Fault(Reason.MODEL_FAILED, f"tls.{error.key}: {error}."))
         raise SystemExit(1) from None
+    tracing.configure("engine", birth.collector, said={"cohabit.model": birth.key})
     run(_live(birth, names, load))
 
 
@@ -205,6 +208,7 @@ async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:
         metering.cancel()
         await process.permits.close(_LAST_FAULTS_S)
         await process.server.stop()
+        tracing.close()
         # A load in progress sits on a thread that cannot be stopped; exiting frees everything.
         os._exit(0)
 

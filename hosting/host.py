@@ -5,7 +5,7 @@ cohabit.models.v1 messages on `events`, which `servicer` passes on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 
 from chassis import log
 from chassis.clock import steady_ms
@@ -19,6 +19,7 @@ from hosting.draining import finish, see_off
 from hosting.hosted import Hosted
 from hosting.landlord import Landlord
 from hosting.leases import LeaseBook
+from hosting.retiring import Retiring
 from hosting.tenancy import Tenancy
 from hosting.trial import check_free
 from hosting.values import Adjustable, EngineHome, Source
@@ -38,21 +39,21 @@ class ModelHost:
         self._leases = leases
         self._models = {hosted.spec.key: hosted for hosted in map(Hosted.of, sources)}
         self._closed = False
+        self.configuration = pb.Configuration()
+        """How the service stands to its files as they are now."""
         self._adopting: set[str] = set()
         """Leases that are being taken up by a load that has not begun."""
         self.events: Broadcast[pb.WatchModelsResponse] = Broadcast()
         self._landlord = Landlord(home, leases, self.events)
+        self._retiring = Retiring(self._landlord, home.removal_drain_s, self._forget)
 
     def get(self, key: str) -> Hosted:
         """The model named `key`. Raises Fault MODEL_NOT_FOUND."""
         try:
             return self._models[key]
         except KeyError:
-            raise Fault(
-                Reason.MODEL_NOT_FOUND,
-                f"The {self._home.service} service has no model '{key[:100]}'; "
-                f"it has: {', '.join(sorted(self._models)) or 'none'}.",
-            ) from None
+            there_are = sorted(key for key, one in self._models.items() if not one.removed)
+            raise refusals.no_model(self._home.service, key, there_are) from None
 
     def messages(self) -> list[pb.Model]:
         """Every model as it stands, ordered by key."""
@@ -70,8 +71,31 @@ class ModelHost:
 
     async def refresh(self) -> None:
         """Look again at the files of all models that are not loaded; changes are published."""
-        for hosted in self._models.values():
+        for hosted in tuple(self._models.values()):
             await self._landlord.look_again(hosted)
+
+    async def relist(self, keys: Collection[str], anew: Mapping[str, Source]) -> None:
+        """Hold these models and no others; `anew` are those that are new, or configured anew.
+
+        A new one appears, a removed one drains and goes; one that is loaded serves on as it is, and
+        is what the configuration says from its next load on.
+        """
+        for key, hosted in tuple(self._models.items()):
+            if key not in keys:
+                self._retiring.begin(hosted)
+        for key, source in anew.items():
+            if (hosted_already := self._models.get(key)) is not None:
+                self._retiring.take_back(hosted_already)
+                await self._landlord.succeed(hosted_already, source)
+            else:
+                hosted = self._models[key] = await asyncio.to_thread(Hosted.of, source)
+                log.get().info("model added", model=key, problem=hosted.spec.problem)
+                self._landlord.tell(hosted)
+
+    def note_configuration(self, problem: str, restart_keys: Iterable[str]) -> None:
+        """Tell everybody why the configuration is refused, or which keys wait for a restart."""
+        self.configuration = pb.Configuration(problem=problem, restart_keys=restart_keys)
+        self.events.publish(pb.WatchModelsResponse(configuration=self.configuration))
 
     async def follow(self, every_s: float = _LOOK_EVERY_S) -> None:
         """Refresh for ever: a file that comes later is leased for by its true size."""
@@ -142,10 +166,11 @@ class ModelHost:
         """
         hosted = self.get(key)
         check_free(hosted)
-        source = hosted.source
+        source = hosted.successor or hosted.source
         if not isinstance(source, Adjustable):
             raise not_implemented(f"Overriding settings of the {self._home.service} service")
-        return await self.adjusted(key, lambda: source.override(values))
+        await self._landlord.describe_as(hosted, source, lambda: source.override(values))
+        return model_message(hosted)
 
     async def adjusted(self, key: str, change: Callable[[], object]) -> pb.Model:
         """The model, described anew after `change` to its source, which runs on a thread.
@@ -153,7 +178,7 @@ class ModelHost:
         Raises what `change` raises.
         """
         hosted = self.get(key)
-        await self._landlord.describe_as(hosted, change)
+        await self._landlord.describe_as(hosted, hosted.source, change)
         return model_message(hosted)
 
     async def finish(self) -> None:
@@ -172,6 +197,7 @@ class ModelHost:
     async def close(self) -> None:
         """Stop every engine, at once and side by side; nothing is loaded any more."""
         self._closed = True
+        await self._retiring.close()
         leaving = self._tenancies()
         for tenancy in leaving:
             tenancy.dismiss()
@@ -181,6 +207,12 @@ class ModelHost:
         except TimeoutError:
             left = [one.instance_id for one in self._tenancies()]
             log.get().error("engines left behind", instances=left)
+
+    def _forget(self, hosted: Hosted) -> None:
+        key = hosted.spec.key
+        del self._models[key]
+        self.events.publish(pb.WatchModelsResponse(removed_key=key))
+        log.get().info("model gone", model=key)
 
     def _tenancies(self) -> list[Tenancy]:
         return [one for hosted in self._models.values() for one in hosted.tenancies]
@@ -227,6 +259,8 @@ class ModelHost:
     def _check_startable(self, hosted: Hosted) -> None:
         if self._closed:
             raise refusals.stopping(self._home.service)
+        if hosted.removed:
+            raise refusals.removed(hosted.spec.key)
         if hosted.spec.problem:
             raise Fault(Reason.MODEL_FAILED, hosted.spec.problem, retry_after_s=_LOOK_EVERY_S)
         if hosted.record.cooling_ms(steady_ms()):

@@ -20,6 +20,10 @@ class Hosted:
     stamp: Hashable
     """Of what `spec` was made from."""
     spec: ModelSpec
+    successor: Source | None = None
+    """Describes it from its next load on: its configuration has changed while it was loaded."""
+    removed: bool = False
+    """It is configured no more: it takes nothing new."""
     record: Record = field(default_factory=Record)
     measured: Measured = field(default_factory=Measured)
     tenancies: list[Tenancy] = field(default_factory=list)
@@ -52,6 +56,12 @@ class Hosted:
             return ""
         engine = min(ready, key=lambda one: len(one.permits)).engine
         return engine.address if engine is not None else ""
+
+    @property
+    def stale(self) -> bool:
+        """What is loaded is not what the next load takes."""
+        changed = any(one.spec != self.spec for one in self.tenancies)
+        return changed or (self.successor is not None and bool(self.tenancies))
 
     @property
     def is_measured(self) -> bool:

@@ -112,7 +112,14 @@ class EngineHandle:
         address = f"{await host_of(home)}:{port}" if port else f"unix:{path}"
         instance_id = instance_id_of(spec, name)
         born_as = Birth(
-            address, spec.key, instance_id, home.log_level, dict(spec.engine), extras, _paths(home)
+            address=address,
+            key=spec.key,
+            instance_id=instance_id,
+            log_level=home.log_level,
+            engine=dict(spec.engine),
+            extras=extras,
+            tls=_paths(home),
+            collector=home.collector,
         )
         birth = json.dumps(asdict(born_as)).encode() + b"\n"
         process = await Child.start(
@@ -185,8 +192,9 @@ class EngineHandle:
         known = {r.value for r in Reason}
         return Fault(Reason(reason) if reason in known else Reason.MODEL_FAILED, message)
 
-    async def drain(self, within_s: float, *, force: bool) -> int | None:
-        """Have it take nothing new until what runs is over; how much runs on after `within_s`.
+    async def drain(self, within_s: float, *, force: bool) -> pb.DrainEngineResponse | None:
+        """Have it take nothing new until what runs is over; how much runs on after `within_s`, and
+        what it has counted.
 
         With `force` the rest is ended. None: it has not answered, nor is it going to.
         """
@@ -194,11 +202,10 @@ class EngineHandle:
         async with open_channel(self.address) as channel:
             stub: rpc.EngineServiceAsyncStub = rpc.EngineServiceStub(channel)
             try:
-                answer = await stub.DrainEngine(request, timeout=within_s + _EVICTION_S)
+                return await stub.DrainEngine(request, timeout=within_s + _EVICTION_S)
             except grpc.aio.AioRpcError as error:
                 log.get().warning("drain broke", instance=self.instance_id, code=error.code().name)
                 return None
-        return answer.running
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL after `grace_s`; returns when the process is gone."""

@@ -29,6 +29,8 @@ from hosting.usage import Usage
 from hosting.values import AUTO, EngineHome, ModelSpec, Source
 from hosting.wire import model_message, permit_change
 
+_NEVER = object()
+"""The stamp of what was never looked at."""
 _STOP_LOADING_S = 1.0
 """An engine that serves nobody yet loses nothing by being killed."""
 
@@ -64,28 +66,51 @@ class Landlord:
         hosted.wake()
 
     async def look_again(self, hosted: Hosted) -> None:
-        """Describe the model anew if its files have changed, unless an engine lives by the old
-        description. A model that failed may then be loaded at once: it is another one.
+        """Describe the model anew if its files or its configuration have changed, unless an engine
+        lives by the old description. A model that failed may then be loaded at once: it is another.
         """
         async with hosted.describing:
             if hosted.tenancies:
                 return
-            told = await asyncio.to_thread(_described_anew, hosted.source, hosted.stamp)
-            if told is not None and not hosted.tenancies:
-                self._describe(hosted, *told)
+            source, known = hosted.source, hosted.stamp
+            if hosted.successor is not None and hosted.trial is None:
+                source, known = hosted.successor, _NEVER
+            told = await asyncio.to_thread(_described_anew, source, known)
+            on_trial = source is hosted.successor and hosted.trial is not None
+            if told is not None and not hosted.tenancies and not on_trial:
+                self._describe(hosted, source, *told)
 
-    async def describe_as(self, hosted: Hosted, change: Callable[[], object]) -> None:
-        """Describe the model anew after `change`, which blocks, and whose Fault comes out here.
+    async def succeed(self, hosted: Hosted, source: Source) -> None:
+        """Have `source` describe the model from its next load on: its configuration has changed."""
+        async with hosted.describing:
+            hosted.successor = source
+            stamp, spec = await asyncio.to_thread(_looked, source)
+            if spec == hosted.spec and hosted.trial is None:
+                self._describe(hosted, source, stamp, spec)  # what is loaded is what was meant
+        await self.look_again(hosted)
+        if hosted.successor is not None:
+            log.get().info("model changes with its next load", model=hosted.spec.key)
+            self.tell(hosted)
+
+    async def describe_as(
+        self, hosted: Hosted, source: Source, change: Callable[[], object]
+    ) -> None:
+        """Describe the model by `source` after `change`, which blocks, and whose Fault comes out
+        here.
 
         What is loaded stays as it is; the next load goes by the new description.
         """
         async with hosted.describing:
-            self._describe(hosted, *await asyncio.to_thread(_changed, hosted.source, change))
+            self._describe(hosted, source, *await asyncio.to_thread(_changed, source, change))
 
-    def _describe(self, hosted: Hosted, stamp: Hashable, spec: ModelSpec) -> None:
-        before = hosted.spec
+    def _describe(self, hosted: Hosted, source: Source, stamp: Hashable, spec: ModelSpec) -> None:
+        before, was_stale = hosted.spec, hosted.stale
+        if source is hosted.successor:
+            hosted.source, hosted.successor = source, None
         hosted.stamp, hosted.spec = stamp, spec
         if spec == before:
+            if hosted.stale != was_stale:
+                self.tell(hosted)
             return
         log.get().info("model changed", model=spec.key, problem=spec.problem)
         hosted.measured.clear()
@@ -189,8 +214,7 @@ class Landlord:
                 if event.usage.HasField("speculation"):
                     self._guessed(hosted, tenancy, event.usage.speculation)
             case "figures":
-                metrics.count_figures(tenancy.spec.key, tenancy.figures, event.figures)
-                tenancy.figures = event.figures
+                self.take_figures(tenancy, event.figures)
             case "permit":
                 self._permit(hosted, tenancy, event.permit)
             case "failed":
@@ -210,6 +234,11 @@ class Landlord:
             metrics.count_speculation(tenancy.spec.key, tenancy.speculation, told)
             tenancy.speculation = told
             self.tell(hosted)
+
+    def take_figures(self, tenancy: Tenancy, told: pb.EngineFigures) -> None:
+        """Its engine has said what it counts; by two ways, so that the newer may come first."""
+        if metrics.count_figures(tenancy.spec.key, tenancy.figures, told):
+            tenancy.figures = told
 
     def _permit(self, hosted: Hosted, tenancy: Tenancy, change: pb.PermitChange) -> None:
         if change.phase == pb.PermitChange.PHASE_STARTED:
@@ -346,10 +375,14 @@ def _outcome(tenancy: Tenancy, living: "asyncio.Task[None]") -> Fault | None:
 
 
 def _described_anew(source: Source, known: Hashable) -> tuple[Hashable, ModelSpec] | None:
-    stamp = source.stamp()
-    return None if stamp == known else (stamp, source.describe())
+    return None if source.stamp() == known else _looked(source)
+
+
+def _looked(source: Source) -> tuple[Hashable, ModelSpec]:
+    stamp = source.stamp()  # first: a change in between is seen the next time
+    return stamp, source.describe()
 
 
 def _changed(source: Source, change: Callable[[], object]) -> tuple[Hashable, ModelSpec]:
     change()
-    return source.stamp(), source.describe()
+    return _looked(source)

@@ -7,9 +7,11 @@ of it in the right order.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
-from chassis import tls_config
+from chassis import tls_config, tracing
+from chassis.following import Following
 from chassis.main import Context
 from chassis.server import Server
 from hosting import metrics
@@ -17,7 +19,8 @@ from hosting.config import HostingSection
 from hosting.host import ModelHost
 from hosting.house_device import Device, HouseDevice
 from hosting.leases import LeaseBook
-from hosting.values import EngineHome, Source
+from hosting.listing import Listing
+from hosting.values import EngineHome
 
 _DEVICE_S = 2.0
 """How long the first descriptions wait for the broker to say what there is to place models on."""
@@ -50,8 +53,10 @@ class Premises:
             host=own.engine_host,
             scheduler=house.address_of("scheduler"),
             tls=tls_config.files_of(context.document),
+            collector=tracing.endpoint_of(house.traces.endpoint) if tracing.is_on() else "",
             load_timeout_s=own.load_timeout_s,
             drain_s=own.drain_s,
+            removal_drain_s=own.removal_drain_s,
         )
         home.sweep()
         broker = house.address_of("broker")
@@ -61,11 +66,18 @@ class Premises:
         """What there is to place models on, as far as is known; any thread may ask."""
         return self.device.present
 
-    async def host(self, sources: Iterable[Source]) -> ModelHost:
-        """The models, described for the device of the house, if the broker has told it by then."""
+    async def host(self, listing: Listing[S], following: Following[S]) -> ModelHost:
+        """The models, described for the device of the house, if the broker has told it by then;
+        from then on as the configuration lists them.
+        """
         self._begin(self.device.follow())
         await self.device.known(_DEVICE_S)
-        return ModelHost(self.home, sources, self.leases)
+        host = ModelHost(self.home, listing.sources().values(), self.leases)
+        following.use(partial(listing.take, host))
+        following.told.append(
+            lambda: host.note_configuration(following.problem, following.restart_keys)
+        )
+        return host
 
     def server(self, names: tuple[str, ...], host: ModelHost, closings: Iterable[Close]) -> Server:
         """A server of `names` under which all that goes on beside calls goes on.

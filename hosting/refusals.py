@@ -1,8 +1,28 @@
 """What a model service says when it does not load or unload: one sentence each."""
 
+from collections.abc import Iterable
+
 from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason
 from hosting.hosted import Hosted
+
+
+def no_model(service: str, key: str, there_are: Iterable[str]) -> Fault:
+    """Nothing of that name is configured."""
+    return Fault(
+        Reason.MODEL_NOT_FOUND,
+        f"The {service} service has no model '{key[:100]}'; "
+        f"it has: {', '.join(there_are) or 'none'}.",
+    )
+
+
+def removed(key: str) -> Fault:
+    """It is configured no more, and on its way out."""
+    return Fault(
+        Reason.MODEL_NOT_FOUND,
+        f"Model '{key}' has been taken out of the configuration, and finishes what runs on it; "
+        "ask for another.",
+    )
 
 
 def lease_required(what: str) -> Fault:

@@ -27,7 +27,9 @@ class ModelServicer(rpc.ModelServiceServicer):
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
         await self._host.refresh()
-        return pb.ListModelsResponse(models=self._host.messages())
+        return pb.ListModelsResponse(
+            models=self._host.messages(), configuration=self._host.configuration
+        )
 
     async def LoadModel(
         self, request: pb.LoadModelRequest, context: Context
@@ -62,7 +64,9 @@ class ModelServicer(rpc.ModelServiceServicer):
         heartbeat = pb.WatchModelsResponse(heartbeat=pb.WatchModelsResponse.Heartbeat())
         await self._host.refresh()
         with self._host.events.subscribe() as watcher:
-            snapshot = pb.WatchModelsResponse.Snapshot(models=self._host.messages())
+            snapshot = pb.WatchModelsResponse.Snapshot(
+                models=self._host.messages(), configuration=self._host.configuration
+            )
             yield pb.WatchModelsResponse(snapshot=snapshot)
             while True:
                 try:

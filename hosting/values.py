@@ -119,9 +119,13 @@ class EngineHome:
     """The gRPC target of the scheduler, for AUTO."""
     tls: TlsFiles | None = None
     """What engines show and believe, over TCP."""
+    collector: str = ""
+    """Where engines tell their traces; empty: nowhere."""
     load_timeout_s: float = 600.0
     drain_s: float = 0.0
     """What runs when the service is told to stop may take this long."""
+    removal_drain_s: float = 60.0
+    """What runs on a model that is configured no more may take this long."""
     stop_timeout_s: float = 4.0
     silence_s: float = 20.0
     """An engine that has spoken once and then says nothing for this long is wedged, and killed;

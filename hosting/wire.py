@@ -26,6 +26,8 @@ def model_message(hosted: Hosted) -> pb.Model:
         owner=spec.owner,
         overrides=spec.overrides,
         settings=map(_setting, spec.settings),
+        stale=hosted.stale,
+        removed=hosted.removed,
     )
     if state is State.FAILED:
         model.failure.reason = record.reason

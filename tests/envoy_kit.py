@@ -5,21 +5,24 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
-from deploy.envoy.place import Places, write
+from deploy.envoy.place import ClientTls, Places, write
 from tests.integration.house import ROOT, House, free_port, until
 
 ENVOY = Path(sys.executable).with_name("envoy")
 SELF_SIGNED = ROOT / "deploy" / "envoy" / "self_signed.sh"
 SERVICES = ("scheduler", "broker", "jobs")
 DEADLINE_S = 30.0
+ALONE = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning")
+"""On a machine with other Envoys."""
 
 
 @dataclass(frozen=True)
@@ -42,32 +45,37 @@ class Envoy:
     def log(self) -> str:
         return (self.folder / "envoy.log").read_text()
 
-    async def hosts(self) -> dict[str, list[str]]:
-        """The edges by port, with what is held against each of them."""
-        async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.get(f"{self.url('admin')}/clusters?format=json")
-        clusters = {one["name"]: one for one in answer.json()["cluster_statuses"]}
+    async def served(self) -> dict[int, int]:
+        """Requests by the port of the edge that got them."""
         return {
-            str(one["address"]["socket_address"]["port_value"]): [
-                name for name, failed in one["health_status"].items() if failed is True
-            ]
-            for one in clusters["edge"].get("host_statuses", [])
+            one["address"]["socket_address"]["port_value"]: next(
+                int(stat.get("value", 0)) for stat in one["stats"] if stat["name"] == "rq_total"
+            )
+            for one in await self._edges()
         }
 
-    async def counter(self, name: str) -> int:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.get(
-                f"{self.url('admin')}/stats?format=json&filter=^{name.replace('.', '[.]')}$"
-            )
-        stats: list[dict[str, Any]] = answer.json()["stats"]
-        return sum(int(one["value"]) for one in stats if "value" in one)
+    async def hosts(self) -> dict[int, list[str]]:
+        """The edges by port, with what is held against each of them."""
+        return {
+            one["address"]["socket_address"]["port_value"]: [
+                name for name, failed in one["health_status"].items() if failed is True
+            ]
+            for one in await self._edges()
+        }
 
-    async def settled(self, well: Sequence[int], within_s: float = 15.0) -> None:
+    async def _edges(self) -> list[dict[str, Any]]:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"{self.url('admin')}/clusters?format=json")
+        (edges,) = (one for one in answer.json()["cluster_statuses"] if one["name"] == "edge")
+        hosts: list[dict[str, Any]] = edges.get("host_statuses", [])
+        return hosts
+
+    async def settled(self, well: Sequence[int], within_s: float = DEADLINE_S) -> None:
         """Wait until exactly the edges at these ports are held to be well."""
 
         async def true() -> bool:
             hosts = await self.hosts()
-            return {port for port, held in hosts.items() if not held} == {str(p) for p in well}
+            return {port for port, held in hosts.items() if not held} == set(well)
 
         await until(true, within_s, f"edges at {well} alone are well")
 
@@ -76,11 +84,10 @@ def services_of(house: House) -> dict[str, str]:
     return {name: house.address(name) for name in SERVICES}
 
 
-@contextmanager
-def running_envoy(
-    folder: Path, edges: Sequence[str], services: Mapping[str, str]
-) -> Iterator[Envoy]:
-    """Envoy on free ports, before these edges, until the end of the block."""
+def placed_in(
+    folder: Path, edges: Sequence[str], services: Mapping[str, str], tls: ClientTls | None = None
+) -> dict[str, int]:
+    """Envoy's files for these edges, on free ports: by listener."""
     ports = {name: free_port() for name in ("public", "plain", "insides", "admin")}
     places = Places(
         folder=str(folder),
@@ -89,12 +96,29 @@ def running_envoy(
         services=services,
         listeners={name: f"127.0.0.1:{port}" for name, port in ports.items()},
         admin=f"127.0.0.1:{ports['admin']}",
+        tls=tls,
     )
     write(folder, places)
+    return ports
+
+
+@contextmanager
+def running_envoy(
+    folder: Path,
+    edges: Sequence[str],
+    services: Mapping[str, str],
+    change: Callable[[str], str] = str,
+) -> Iterator[Envoy]:
+    """Envoy on free ports, before these edges, until the end of the block.
+
+    `change`: what an operator has edited in envoy.yaml.
+    """
+    ports = placed_in(folder, edges, services)
+    (folder / "envoy.yaml").write_text(change((folder / "envoy.yaml").read_text()))
     subprocess.run([SELF_SIGNED, folder / "tls"], check=True, timeout=DEADLINE_S)
     with (folder / "envoy.log").open("wb") as out:
         process = subprocess.Popen(
-            [ENVOY, "-c", folder / "envoy.yaml", *_ALONE], stdout=out, stderr=out
+            [ENVOY, "-c", folder / "envoy.yaml", *ALONE], stdout=out, stderr=out
         )
     envoy = Envoy(folder, ports, process)
     try:
@@ -107,9 +131,6 @@ def running_envoy(
         finally:
             process.kill()
             process.wait()
-
-
-_ALONE = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning")
 
 
 def _await_ready(envoy: Envoy) -> None:
@@ -125,12 +146,18 @@ def _await_ready(envoy: Envoy) -> None:
 
 
 @contextmanager
-def another_edge(house: House, name: str) -> Iterator["Edge"]:
+def another_edge(house: House, name: str, **changes: object) -> Iterator["Edge"]:
     """One more edge of a house, as a process of its own, which may be killed and started again."""
     port = free_port()
-    text = (house.folder / "cohabit.yaml").read_text()
+    whole = yaml.safe_load((house.folder / "cohabit.yaml").read_text())
+    services = [one for one in ("broker", "scheduler", "llm", "matte", "jobs") if one in whole]
+    own = {
+        "run_dir": name,
+        "addresses": {service: house.address(service) for service in services},
+        "edge": whole["edge"] | changes | {"listen": f"127.0.0.1:{port}"},
+    }
     config = house.folder / f"{name}.yaml"
-    config.write_text(text.replace(f"127.0.0.1:{house.port}", f"127.0.0.1:{port}"))
+    config.write_text(yaml.safe_dump(whole | own))
     edge = Edge(config, port)
     edge.start()
     try:

@@ -34,7 +34,8 @@ from hosting.tenancy import Tenancy
 from hosting.values import EngineHome, Kind, ModelSpec
 
 DEADLINE_S = 15.0
-_OURS = ("EngineHandle", "Extras", "Landlord", "LeaseBook", "Transients")
+_LIMITS = ("load_timeout_s", "silence_s", "drain_s", "removal_drain_s")
+_OURS = ("EngineHandle", "Extras", "Landlord", "LeaseBook", "Retiring", "Transients")
 
 
 async def until(condition: Callable[[], Any], what: str) -> float:
@@ -237,8 +238,7 @@ async def world(
     **engine: Any,
 ) -> AsyncIterator[World]:
     limits: dict[str, Any] = {"load_timeout_s": 30.0}
-    named = ("load_timeout_s", "silence_s", "drain_s")
-    limits |= {name: engine.pop(name) for name in named if name in engine}
+    limits |= {name: engine.pop(name) for name in _LIMITS if name in engine}
     home = EngineHome(
         service="test",
         module="tests.toy_engine",

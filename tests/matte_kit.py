@@ -127,7 +127,7 @@ async def service(folder: Path, own: MatteConfig) -> AsyncIterator[Service]:
         for closing in (leases.close, scheduler.close, host.close):
             server.closing.push_async_callback(closing)
         server.closing.callback(work.close)
-        servicer = MatteServicer(host, files, scheduler, work, Defaults(own.encoding, own.default))
+        servicer = MatteServicer(host, scheduler, work, Defaults(own.encoding, lambda: own.default))
         rpc.add_MatteServiceServicer_to_server(servicer, server.grpc)
         models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
         target = await server.start(f"unix:{folder}/matte.sock")

@@ -48,13 +48,8 @@ class Worker:
         with its_link, its_way:
             given = (its_link.fileno(), its_way.fileno())
             numbers = ",".join(map(str, given))
-            # Not uvloop's own: that runs Python in the child between fork and exec.
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                env={**env, SLOT_ENV: str(slot), SOCKETS_ENV: numbers},
-                pass_fds=given,
-            )
+            own = {SLOT_ENV: str(slot), SOCKETS_ENV: numbers}
+            process = _popen(argv, {**env, **own}, given)
         await link.connect(our_link)
         return cls(process, link, our_way)
 
@@ -74,3 +69,10 @@ class Worker:
         """Forget it."""
         self.link.close()
         self.way.close()
+
+
+def _popen(
+    argv: Sequence[str], env: Mapping[str, str], given: Sequence[int]
+) -> "subprocess.Popen[bytes]":
+    # Not uvloop's own: that runs Python in the child between fork and exec.
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=env, pass_fds=given)

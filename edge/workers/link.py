@@ -16,7 +16,7 @@ import msgspec
 
 from chassis import log
 from chassis.errors import Fault, Reason
-from edge.workers.frames import Frame, Kind, Unpacker, packed
+from edge.workers.frames import Frame, Kind, TooLarge, Unpacker, packed
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -79,7 +79,7 @@ class Link(asyncio.Protocol):
 
     async def connect(self, end: socket.socket) -> None:
         """Begin, over this socket."""
-        await asyncio.get_running_loop().create_connection(lambda: self, sock=end)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=end)
 
     def answers(self, bounds: Iterable[Bound]) -> None:
         """Answer these methods, too."""
@@ -91,7 +91,9 @@ class Link(asyncio.Protocol):
         number = self._number
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            self._send(Kind.CALL, number, method.name, _encode(argument))
+            if self._transport is None or self._is_behind(self._transport):
+                raise _no_answer()
+            self._transport.write(packed(Kind.CALL, number, method.name, _encode(argument)))
             async with asyncio.timeout(within_s):
                 body = await answer
         except TimeoutError:
@@ -102,10 +104,12 @@ class Link(asyncio.Protocol):
 
     def tell(self, method: Method[A, None], argument: A) -> None:
         """Call without waiting. Lost when the other end is gone, or far behind."""
-        try:
-            self._send(Kind.TELL, 0, method.name, _encode(argument))
-        except Fault as fault:
-            log.get().warning("not told", method=method.name, why=fault.message)
+        if self._transport is None:
+            return
+        if self._is_behind(self._transport):
+            log.get().warning("the other end does not keep up", method=method.name)
+            return
+        self._transport.write(packed(Kind.TELL, 0, method.name, _encode(argument)))
 
     def close(self) -> None:
         """End the link; whoever waits for an answer hears of it."""
@@ -119,9 +123,13 @@ class Link(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came."""
-        for frame in self._unpacker.feed(data):
-            self._receive(frame)
+        """Take in what came; the link ends when that is nothing a link of ours would say."""
+        try:
+            for frame in self._unpacker.feed(data):
+                self._receive(frame)
+        except (TooLarge, msgspec.DecodeError) as error:
+            log.get().error("a link is broken", why=str(error))
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Nobody answers any more."""
@@ -135,11 +143,8 @@ class Link(asyncio.Protocol):
 
     # The rest.
 
-    def _send(self, kind: Kind, number: int, method: str, body: bytes) -> None:
-        transport = self._transport
-        if transport is None or transport.get_write_buffer_size() > _UNSENT_BYTES:
-            raise _no_answer()
-        transport.write(packed(kind, number, method, body))
+    def _is_behind(self, transport: asyncio.Transport) -> bool:
+        return transport.get_write_buffer_size() > _UNSENT_BYTES
 
     def _receive(self, frame: Frame) -> None:
         if frame.kind in (Kind.TELL, Kind.CALL):
@@ -154,8 +159,8 @@ class Link(asyncio.Protocol):
             answer.set_result(bytes(frame.body))
 
     def _handle(self, frame: Frame) -> None:
-        bound = self._handlers[frame.method]
         try:
+            bound = self._handlers[frame.method]
             result = bound.handler(_decoder(bound.method.argument).decode(frame.body))
         except Exception as error:
             self._fail(frame, error)

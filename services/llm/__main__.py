@@ -4,7 +4,9 @@ from chassis.main import Context, run_service
 from chassis.server import run, service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
+from hosting.listing import Listing
 from hosting.premises import Premises
+from hosting.values import Source
 from services.llm.clients import Scheduler
 from services.llm.config import LlmConfig
 from services.llm.counting import Counter
@@ -23,10 +25,14 @@ async def start(context: Context[LlmConfig]) -> None:
     """Serve ModelService and LanguageModelService until told to stop."""
     house, own = context.house, context.own
     premises = Premises.of("llm", context)
-    models = own.models.items()
-    host = await premises.host(
-        source_of(key, model, house.models_dir, premises.present) for key, model in models
-    )
+
+    def sources(section: LlmConfig) -> dict[str, Source]:
+        return {
+            key: source_of(key, model, house.models_dir, premises.present)
+            for key, model in section.models.items()
+        }
+
+    host = await premises.host(Listing("llm", own, sources), context.following)
     scheduler, counter = Scheduler(house.address_of("scheduler")), Counter(premises.home)
     swap_dir = house.models_dir / own.swap_dir if own.swap_dir is not None else None
     swapping = Swapping(host, scheduler, swap_dir)

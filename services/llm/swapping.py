@@ -123,6 +123,9 @@ class _Swap:
             ) from None
 
     async def _try(self, trial: Trial, values: Mapping[str, str], drain_ms: int) -> None:
+        if self.hosted.source is not self.source:
+            just_now = f"The configuration of model '{self._key}' has just changed; try again."
+            raise Fault(Reason.MODEL_BUSY, just_now, retry_after_s=1.0)
         former = self.source.overrides
         await self.host.adjusted(self._key, lambda: self.source.replace_file(self.path, values))
         try:

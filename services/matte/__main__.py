@@ -4,8 +4,10 @@ from chassis.main import Context, run_service
 from chassis.server import run, service_name
 from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
+from hosting.listing import Listing
 from hosting.premises import Premises
 from hosting.servicer import ModelServicer
+from hosting.values import Source
 from imaging.values import Bounds
 from services.matte.catalog import Ground, NetworkFile
 from services.matte.clients import Scheduler
@@ -23,14 +25,19 @@ async def start(context: Context[MatteConfig]) -> None:
     keep_compiled(house.state_dir)
     premises = Premises.of("matte", context)
     ground = Ground(house.models_dir, own.max_px, own.encoding, premises.present)
-    files = {key: NetworkFile(key, model, ground) for key, model in own.models.items()}
-    host = await premises.host(files.values())
+
+    def sources(section: MatteConfig) -> dict[str, Source]:
+        return {key: NetworkFile(key, model, ground) for key, model in section.models.items()}
+
+    listing = Listing("matte", own, sources)
+    host = await premises.host(listing, context.following)
     scheduler = Scheduler(house.address_of("scheduler"))
     work = HostWork(own.host_places, Bounds(max_px=own.max_px))
     server = premises.server(NAMES, host, (scheduler.close,))
     server.closing.callback(work.close)
     models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
-    servicer = MatteServicer(host, files, scheduler, work, Defaults(own.encoding, own.default))
+    defaults = Defaults(own.encoding, lambda: listing.section.default)
+    servicer = MatteServicer(host, scheduler, work, defaults)
     matte_pb2_grpc.add_MatteServiceServicer_to_server(servicer, server.grpc)
     await run(server, house.listen_of("matte"))
 

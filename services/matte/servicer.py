@@ -5,7 +5,7 @@ model runs here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,8 @@ class Defaults:
     """For requests that leave it open."""
 
     encoding: Encoding
-    model: str
-    """Empty: none."""
+    model: Callable[[], str]
+    """Answers the one of now; empty: none."""
 
 
 class MatteServicer(rpc.MatteServiceServicer):
@@ -47,18 +47,17 @@ class MatteServicer(rpc.MatteServiceServicer):
     def __init__(
         self,
         host: ModelHost,
-        files: Mapping[str, NetworkFile],
         scheduler: Scheduler,
         work: HostWork,
         defaults: Defaults,
     ) -> None:
-        self._host, self._files, self._scheduler, self._work = host, files, scheduler, work
+        self._host, self._scheduler, self._work = host, scheduler, work
         self._encoding, self._default_model = defaults.encoding, defaults.model
 
     async def RemoveBackground(
         self, request: pb.RemoveBackgroundRequest, context: Context
     ) -> pb.RemoveBackgroundResponse:
-        request.model = self._model(request.model or self._default_model)
+        request.model = self._model(request.model or self._default_model())
         removal_of(request, self._encoding)  # refused before anything is loaded for nothing
         pictures = {"image": request.image.data}
         if request.backdrop.HasField("image"):
@@ -69,7 +68,7 @@ class MatteServicer(rpc.MatteServiceServicer):
     async def PlanRemoval(
         self, request: pb.PlanRemovalRequest, context: Context
     ) -> pb.PlanRemovalResponse:
-        model = self._model(request.model or self._default_model)
+        model = self._model(request.model or self._default_model())
         peak_mib = self._peak_mib(model, request.width_px, request.height_px)
         return pb.PlanRemovalResponse(transient_mib=peak_mib)
 
@@ -108,10 +107,16 @@ class MatteServicer(rpc.MatteServiceServicer):
         check_size("image", width_px, height_px, self._bounds(model))
         if not self._host.get(model).spec.peak_transient_mib:
             return 0
-        return self._files[model].peak_mib(width_px * height_px)
+        return self._file(model).peak_mib(width_px * height_px)
 
     def _bounds(self, model: str) -> Bounds:
-        return Bounds(max_px=self._files[model].max_px)
+        return Bounds(max_px=self._file(model).max_px)
+
+    def _file(self, model: str) -> NetworkFile:
+        """As what is loaded was described by."""
+        source = self._host.get(model).source
+        assert isinstance(source, NetworkFile)  # noqa: S101 - this service has no other
+        return source
 
     def _model(self, asked: str) -> str:
         """Raises Fault MODEL_NOT_FOUND, INVALID_REQUEST."""

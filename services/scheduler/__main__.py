@@ -3,7 +3,8 @@
 import asyncio
 import gc
 
-from chassis.config import ConfigError, fail
+from chassis.config import ConfigError, Document, fail
+from chassis.following import Following
 from chassis.main import Context, run_service
 from chassis.server import Server, run, service_name
 from chassis.signing import Signer
@@ -12,7 +13,7 @@ from services.scheduler.clients import Broker, Worker
 from services.scheduler.config import SchedulerConfig
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.servicer import SchedulerServicer
-from services.scheduler.settings import settings_of
+from services.scheduler.settings import rules_of, settings_of
 from services.scheduler.shell import SchedulerShell
 
 
@@ -31,10 +32,23 @@ async def start(context: Context[SchedulerConfig]) -> None:
         SchedulerServicer(shell, Signer.from_dir(house.state_dir), settings, frozenset(own.lanes)),
         server.grpc,
     )
+    _follow(context.following, shell)
     shell.start(own.reconcile_s)
     announcing = asyncio.create_task(_serve_when_ready(shell, server))
     server.closing.callback(announcing.cancel)
     await run(server, house.listen_of("scheduler"), serving_at_once=False)
+
+
+def _follow(following: Following[SchedulerConfig], shell: SchedulerShell) -> None:
+    """Models are followed through their services; the rules about them stand here."""
+
+    async def apply(config: SchedulerConfig, document: Document) -> None:
+        shell.rules_changed(*rules_of(config, document))
+
+    following.use(apply)
+    following.told.append(
+        lambda: shell.note_configuration(following.problem, following.restart_keys)
+    )
 
 
 async def _serve_when_ready(shell: SchedulerShell, server: Server) -> None:

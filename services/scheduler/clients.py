@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -51,6 +51,7 @@ class Everything:
 
     models: tuple[models_pb2.Model, ...]
     running: dict[str, tuple[str, str]]
+    configuration: models_pb2.Configuration = field(default_factory=models_pb2.Configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,13 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class Configured:
+    """How a service stands to the configuration as its files have it now."""
+
+    configuration: models_pb2.Configuration
+
+
+@dataclass(frozen=True, slots=True)
 class PermitMoved:
     """Work under a permit began or ended."""
 
@@ -77,7 +85,7 @@ class PermitMoved:
     started: bool
 
 
-Report = Everything | Changed | Removed | PermitMoved
+Report = Everything | Changed | Removed | Configured | PermitMoved
 
 
 class Broker:
@@ -261,6 +269,7 @@ def facts_of(model: models_pb2.Model) -> ModelFacts:
         instances=tuple(map(_instance_facts, model.instances)),
         retry_at_ms=model.failure.retry_at_unix_ms,
         failure=model.failure.message,
+        removed=model.removed,
     )
 
 
@@ -280,11 +289,13 @@ def _report(event: models_pb2.WatchModelsResponse) -> Report | None:
     match event.WhichOneof("event"):
         case "snapshot":
             models = tuple(event.snapshot.models)
-            return Everything(models, _running(models))
+            return Everything(models, _running(models), event.snapshot.configuration)
         case "model":
             return Changed(event.model)
         case "removed_key":
             return Removed(event.removed_key)
+        case "configuration":
+            return Configured(event.configuration)
         case "permit":
             started = event.permit.phase == models_pb2.PermitChange.PHASE_STARTED
             moved = event.permit

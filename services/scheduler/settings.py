@@ -1,6 +1,6 @@
 """The configuration in the core's words."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 
 from chassis.config import ConfigError, Document
@@ -15,10 +15,7 @@ _DEFAULT = LaneConfig()
 
 def settings_of(config: SchedulerConfig, document: Document) -> Settings:
     """What the core is told. Raises ConfigError where a model or a set is named that is not."""
-    residency = config.residency
-    models = document.model_names()
-    for key in residency.models.keys() - models:
-        raise _blamed(document, ("models", key), "expected a configured model")
+    rules, sets = rules_of(config, document)
     return Settings(
         permits=config.permits,
         lane_of=lane_table(config),
@@ -27,8 +24,8 @@ def settings_of(config: SchedulerConfig, document: Document) -> Settings:
         promote_after_ms={Tier[n.upper()]: _ms(s) for n, s in config.promote_after_s.items()},
         use_within_ms=_ms(config.use_within_s),
         fairness=_fairness(config.fairness),
-        rules={key: _rule(rule) for key, rule in residency.models.items()},
-        sets=_rules(config, document, models),
+        rules=rules,
+        sets=sets,
         max_swap_delay_ms=_ms(config.max_swap_delay_s),
         linger_ms=_ms(config.linger_s),
         drain_ms=_ms(config.drain_s),
@@ -36,6 +33,20 @@ def settings_of(config: SchedulerConfig, document: Document) -> Settings:
         memory_back_ms=_ms(config.memory_back_s),
         max_hold_ms=_ms(config.max_hold_s),
     )
+
+
+def rules_of(
+    config: SchedulerConfig, document: Document
+) -> tuple[Mapping[str, ModelRule], Rules | None]:
+    """What `residency` says of models and of sets, both of which may change while the house runs.
+
+    Raises ConfigError where a model or a set is named that is not.
+    """
+    written, models = config.residency.models, document.model_names()
+    for key in written.keys() - models:
+        raise _blamed(document, ("models", key), "expected a configured model")
+    rules = {key: _rule(rule) for key, rule in written.items()}
+    return rules, _sets(config, document, models)
 
 
 def lane_table(config: SchedulerConfig) -> Callable[[str], Lane]:
@@ -51,7 +62,7 @@ def lane_table(config: SchedulerConfig) -> Callable[[str], Lane]:
     return lane
 
 
-def _rules(config: SchedulerConfig, document: Document, models: Collection[str]) -> Rules | None:
+def _sets(config: SchedulerConfig, document: Document, models: Collection[str]) -> Rules | None:
     sets = config.residency.sets
     try:
         return parse_sets(sets, models) if sets else None

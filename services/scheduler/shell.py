@@ -6,7 +6,7 @@ is needed, and a request that can be granted is granted before `admit` returns.
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from services.scheduler import metrics
 from services.scheduler.clients import (
     Broker,
     Changed,
+    Configured,
     Everything,
     PermitMoved,
     Removed,
@@ -29,6 +30,8 @@ from services.scheduler.clients import (
 )
 from services.scheduler.core.plan import Plan
 from services.scheduler.core.scheduler import SchedulerCore
+from services.scheduler.core.sets import Rules
+from services.scheduler.core.settings import ModelRule
 from services.scheduler.core.values import (
     AskEngine,
     AskLease,
@@ -51,6 +54,7 @@ from services.scheduler.moves import Moves
 from services.scheduler.questions import Questions
 from services.scheduler.told import Told
 
+SCHEDULER = "scheduler"
 _SIGN_OF_LIFE_S = 5.0
 _MAILBOX = 64
 _HOLDS = 64
@@ -187,6 +191,16 @@ class SchedulerShell:
         """Open a lane that the holder held, if it did."""
         self._perform(self.core.release_hold(steady_ms(), lane, holder))
 
+    def rules_changed(self, rules: Mapping[str, ModelRule], sets: Rules | None) -> None:
+        """Other rules apply about which models live on the device."""
+        self._perform(self.core.rules_changed(steady_ms(), rules, sets))
+
+    def note_configuration(self, problem: str, restart_keys: Iterable[str]) -> None:
+        """How the scheduler itself stands to the configuration's files."""
+        own = models_pb2.Configuration(problem=problem, restart_keys=restart_keys)
+        self.told.configurations[SCHEDULER] = own
+        self._perform([])
+
     async def plan(self, key: str, tier: Tier) -> Plan:
         """What loading a model would make leave. Raises Fault."""
         model = self.core.models.get(key)
@@ -292,10 +306,20 @@ class SchedulerShell:
                 self._perform(self.core.model_changed(now, facts_of(report.model)))
             case Removed():
                 self._perform(self.core.model_removed(now, report.key))
+            case Configured():
+                self._perform([])
             case PermitMoved(permit_id, model, instance_id, True):
                 self._perform(self.core.permit_started(now, permit_id, model, instance_id))
             case PermitMoved(permit_id):
                 self._perform(self.core.permit_over(now, permit_id))
+        if isinstance(report, Everything | Removed):
+            self._inherit()
+
+    def _inherit(self) -> None:
+        """A model that has moved to another service is known there now."""
+        for worker, model in self.told.heirs():
+            if worker not in self.lost:
+                self._take(worker, Changed(model))
 
     def _has_reported(self, worker: str) -> None:
         self._reported.add(worker)

@@ -60,7 +60,7 @@ def status_message(shell: SchedulerShell, now_ms: int) -> pb.Status:
     core = shell.core
     waiting = core.room.in_order()
     return pb.Status(
-        permits_total=core.settings.permits,
+        permits_total=core.books.settings.permits,
         permits_in_use=core.in_use,
         tiers=_tiers(core, waiting, now_ms),
         lanes=_lanes(core, waiting),
@@ -72,6 +72,11 @@ def status_message(shell: SchedulerShell, now_ms: int) -> pb.Status:
         holds=[
             pb.Status.HoldStatus(lane=lane, holder=holder, expires_unix_ms=until_ms)
             for lane, holder, until_ms in core.books.holds.all()
+        ],
+        configurations=[
+            pb.Status.ConfigurationStatus(service=name, configuration=told)
+            for name, told in sorted(shell.told.configurations.items())
+            if told.problem or told.restart_keys
         ],
     )
 
@@ -100,7 +105,7 @@ def _tiers(core: SchedulerCore, waiting: list[Waiter], now_ms: int) -> list[pb.S
         pb.Status.TierStatus(
             tier=_wire(tier),
             waiting=core.room.counts[tier],
-            queue_limit=core.settings.queue_limits.get(tier, core.settings.queue_limit),
+            queue_limit=core.books.settings.queue_limits.get(tier, core.books.settings.queue_limit),
             oldest_wait_ms=max(0, now_ms - oldest.get(tier, now_ms)),
         )
         for tier in reversed(Tier)
@@ -115,7 +120,7 @@ def _lanes(core: SchedulerCore, waiting: list[Waiter]) -> list[pb.Status.LaneSta
     return [
         pb.Status.LaneStatus(
             lane=name,
-            cost=core.settings.lane_of(name).cost,
+            cost=core.books.settings.lane_of(name).cost,
             running=running.get(name, 0),
             waiting=queued[name],
             held=core.books.holds.closed(name),
@@ -174,6 +179,7 @@ def _model(
         family=facts.family,
         failure=facts.failure,
         retry_at_unix_ms=facts.retry_at_ms,
+        removed=facts.removed,
     )
 
 

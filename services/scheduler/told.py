@@ -5,7 +5,15 @@ from dataclasses import replace
 
 from chassis import log
 from cohabit.models.v1 import models_pb2
-from services.scheduler.clients import Changed, Everything, PermitMoved, Removed, Report, Worker
+from services.scheduler.clients import (
+    Changed,
+    Configured,
+    Everything,
+    PermitMoved,
+    Removed,
+    Report,
+    Worker,
+)
 
 
 class Told:
@@ -14,6 +22,10 @@ class Told:
     def __init__(self, workers: Iterable[Worker]) -> None:
         self.workers: Mapping[str, Worker] = {worker.name: worker for worker in workers}
         self._models: dict[str, dict[str, models_pb2.Model]] = {}
+        self._left_out: dict[str, dict[str, models_pb2.Model]] = {}
+        """Models that another service has, too, and had first."""
+        self.configurations: dict[str, models_pb2.Configuration] = {}
+        """How each service stands to the configuration's files."""
 
     def of(self, worker: str) -> Collection[str]:
         """The models of one service."""
@@ -44,20 +56,35 @@ class Told:
 
     def own(self, worker: str, report: Report) -> Report | None:
         """What of a report counts: a model that another service had first is left out."""
+        out = self._left_out.setdefault(worker, {})
         match report:
             case Everything():
-                models = tuple(m for m in report.models if not self._is_anothers(m.key, worker))
-                return replace(report, models=models)
+                out.clear()
+                own = [m for m in report.models if not self._is_anothers(m, worker)]
+                return replace(report, models=tuple(own))
             case Changed():
-                return None if self._is_anothers(report.model.key, worker) else report
+                return None if self._is_anothers(report.model, worker) else report
             case Removed():
+                out.pop(report.key, None)
                 return report if report.key in self.of(worker) else None
         return report
 
-    def _is_anothers(self, key: str, worker: str) -> bool:
+    def heirs(self) -> list[tuple[str, models_pb2.Model]]:
+        """Models left out whose first service has them no more, each with its own."""
+        taken = {key for models in self._models.values() for key in models}
+        return [
+            (worker, out.pop(key))
+            for worker, out in self._left_out.items()
+            for key in out.keys() - taken
+        ]
+
+    def _is_anothers(self, model: models_pb2.Model, worker: str) -> bool:
+        key, out = model.key, self._left_out[worker]
         found = any(key in models for name, models in self._models.items() if name != worker)
-        if found:
+        if found and key not in out:
             log.get().warning("model has two services", model=key, left_out=worker)
+        if found:
+            out[key] = model
         return found
 
     def take(self, worker: str, report: Report) -> None:
@@ -65,12 +92,15 @@ class Told:
         models = self._models.setdefault(worker, {})
         match report:
             case Everything():
+                self.configurations[worker] = report.configuration
                 models.clear()
                 models.update({model.key: _signed(model, worker) for model in report.models})
             case Changed():
                 models[report.model.key] = _signed(report.model, worker)
             case Removed():
                 models.pop(report.key, None)
+            case Configured():
+                self.configurations[worker] = report.configuration
             case PermitMoved():
                 _note_permit(models.get(report.model), report)
 

@@ -5,8 +5,10 @@ from chassis.server import run, service_name
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2, models_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2, simulated_pb2_grpc
+from hosting.listing import Listing
 from hosting.premises import Premises
 from hosting.servicer import ModelServicer
+from hosting.values import Source
 from services.simulated.catalog import Ground, ProfiledModel
 from services.simulated.clients import Scheduler
 from services.simulated.config import SimulatedConfig
@@ -23,8 +25,13 @@ async def start(context: Context[SimulatedConfig]) -> None:
     """Serve ModelService, SimulatedService and LanguageModelService until told to stop."""
     house, own = context.house, context.own
     premises = Premises.of("simulated", context)
-    host = await premises.host(_models(context))
-    profiles = Profiles({key: model.profile(own.time_scale) for key, model in own.models.items()})
+    ground = _ground(context)
+
+    def sources(section: SimulatedConfig) -> dict[str, Source]:
+        return {key: ProfiledModel(key, model, ground) for key, model in section.models.items()}
+
+    host = await premises.host(Listing("simulated", own, sources), context.following)
+    profiles = Profiles(host)
     scheduler = Scheduler(house.address_of("scheduler"))
     server = premises.server(NAMES, host, (scheduler.close,))
     models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(host), server.grpc)
@@ -37,15 +44,14 @@ async def start(context: Context[SimulatedConfig]) -> None:
     await run(server, house.listen_of("simulated"))
 
 
-def _models(context: Context[SimulatedConfig]) -> list[ProfiledModel]:
+def _ground(context: Context[SimulatedConfig]) -> Ground:
     house, own = context.house, context.own
-    ground = Ground(
+    return Ground(
         run_dir=house.run_dir,
         broker=house.address_of("broker"),
         time_scale=own.time_scale,
         configured_unix_ms=context.document.path.stat().st_mtime_ns // 1_000_000,
     )
-    return [ProfiledModel(key, model, ground) for key, model in own.models.items()]
 
 
 if __name__ == "__main__":

@@ -4,16 +4,17 @@ It offers what its engines offer, for all its models, and obtains the permit its
 no engine: the rule is the same for all models.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 import grpc
 
-from chassis.errors import Fault, Reason, not_implemented
+from chassis.errors import not_implemented
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2 as pb
 from cohabit.simulated.v1 import simulated_pb2_grpc as rpc
+from hosting.host import ModelHost
 from services.simulated.clients import Scheduler
 from services.simulated.profile import Profile
 from services.simulated.wire import check_answers, counted
@@ -24,18 +25,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class Profiles:
     """The models of the service, by key."""
 
-    def __init__(self, profiles: Mapping[str, Profile]) -> None:
-        self._profiles = profiles
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
 
     def get(self, key: str) -> Profile:
         """Raises Fault MODEL_NOT_FOUND."""
-        if key not in self._profiles:
-            raise Fault(
-                Reason.MODEL_NOT_FOUND,
-                f"The simulated service has no model '{key[:100]}'; "
-                f"it has: {', '.join(sorted(self._profiles)) or 'none'}.",
-            )
-        return self._profiles[key]
+        return Profile(**self._host.get(key).spec.engine["profile"])
 
     def language(self, key: str) -> Profile:
         """As `get`. Raises Fault INVALID_REQUEST for a model that is no language model."""

@@ -266,6 +266,7 @@ async def test_the_document_tells_the_truth_of_every_route(house: House) -> None
     changes = dict.fromkeys(statuses, json_only)
     assert told == {
         "/": {"200": json_only},
+        "/errors": {"200": json_only},
         "/health": {"200": json_only},
         "/metrics": {"200": ["text/plain"]},
         "/readyz": {"200": json_only, "503": json_only},
@@ -295,7 +296,7 @@ async def test_docs_and_metrics(house: House) -> None:
     await house.lines({**CHAT, "stream": True})
     metrics = (await house.http.get("/metrics")).text
     for route in ("/v1/chat/completions", "/v1/models/{name:path}"):
-        labels = f'{{outcome="ok",route="{route}",status="200"}}'
+        labels = f'{{service="edge",outcome="ok",route="{route}",status="200"}}'
         assert f"cohabit_http_requests_total{labels}" in metrics
 
 

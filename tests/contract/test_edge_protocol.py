@@ -78,6 +78,14 @@ async def test_trailers_are_bounded_in_size(house: House) -> None:
     assert refusal(answer)[0] == 431
 
 
+async def test_trailers_are_no_headers(house: House) -> None:
+    raw = json.dumps(CHAT).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    body = b"%x\r\n%s\r\n0\r\nx-cohabit-tier: gold\r\n\r\n" % (len(raw), raw)
+    answer = await said(house, head + body, post(CHAT, "Connection: close"))
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+
+
 async def test_headers_up_to_the_bound_and_bodies_beyond_it_pass(house: House) -> None:
     padding = f"a: {'x' * (MOST_HEADER_BYTES - 1024)}"
     chat = {**CHAT, "messages": [{"role": "user", "content": "x" * 300_000}]}

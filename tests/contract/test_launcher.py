@@ -70,6 +70,15 @@ MISCONFIGURED = f"""{_BEGIN}
 sys.stderr.write("cohabit.yaml:3: edge.listen: expected host:port\\n")
 sys.exit(2)
 """
+MISCONFIGURED_SINCE = f"""{_BEGIN}
+from pathlib import Path
+ran = Path(%(ran)r)
+if ran.exists():
+    sys.exit(2)
+ran.touch()
+say("pid", os.getpid())
+signal.pause()
+"""
 CHATTY = f"""{_BEGIN}
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until all is written
 say("pid", os.getpid())
@@ -222,6 +231,17 @@ async def test_a_refused_configuration_stops_everything_with_its_message() -> No
         page = "\n".join(launcher.seen)
         assert "edge cannot use its configuration" in page
         assert re.search(r"cohabit \|   cohabit\.yaml:3: edge\.listen: expected host:port", page)
+
+
+async def test_a_configuration_broken_while_the_house_runs_does_not_stop_it(
+    tmp_path: Path,
+) -> None:
+    crashing = MISCONFIGURED_SINCE % {"ran": str(tmp_path / "ran")}
+    async with host({"a": POLITE, "b": crashing}) as launcher:
+        pids = await launcher.pids("a", "b")
+        os.kill(pids["b"], signal.SIGKILL)
+        await launcher.expect(r"^cohabit \| b ended with 2 .* again in 0\.4 s$")
+        assert not gone(pids["a"])
 
 
 async def test_ctrl_c_in_the_terminal_cannot_reach_a_service() -> None:

@@ -96,11 +96,12 @@ class Told:
             instances=tuple(_instances(key, state, said | new)),
             retry_at_ms=now_ms + ms(new.get("retry", "0s")),
             failure="it broke" if state is State.FAILED else "",
+            removed="removed" in new,
         )
 
 
 _LASTING = ("lane", "mib", "peak", "family", "context", "most", "places", "takes", "extra")
-_PASSING = ("retry", "progress", "ready", "loading")
+_PASSING = ("retry", "progress", "ready", "loading", "removed")
 
 
 def _instances(key: str, state: State, said: Mapping[str, str]) -> list[InstanceFacts]:

@@ -169,11 +169,12 @@ class SchedulerWorld(Commands):
 
     def do_model(self, key: str, state: str, *words: str) -> list[str]:
         """model KEY STATE [lane=chat] [mib=100] [peak=0] [places=4] [takes=TIME] [family=F]
-        [context=TOKENS] [most=INSTANCES] [ready=1,2] [loading=3] [progress=0.5] [retry=TIME]:
-        its service reports it.
+        [context=TOKENS] [most=INSTANCES] [ready=1,2] [loading=3] [progress=0.5] [retry=TIME]
+        [removed]: its service reports it.
 
         `lane` to `most` hold until they are said otherwise; `takes` is how long its load took.
-        `ready` and `loading` are the instances of several.
+        `ready` and `loading` are the instances of several. `removed`: it is configured no more, and
+        finishes what runs.
         """
         facts = self._told.facts(self.now, key, State[state], words)
         return self._say(self.core.model_changed(self.now, facts))
@@ -188,12 +189,18 @@ class SchedulerWorld(Commands):
         known = set(self.core.models)
         return self._say(self.core.snapshot(self.now, facts, running, known))
 
+    def do_ruled(self, *words: str) -> list[str]:
+        """ruled NAME=VALUE...: the rules about models are these from now on: cost.MODEL ttl.MODEL
+        pinned.MODEL set.NAME, as for `given`."""
+        now = settings_of(words)
+        return self._say(self.core.rules_changed(self.now, now.rules, now.sets))
+
     def do_lost(self, *keys: str) -> list[str]:
         """lost KEYS: their service does not answer."""
         return self._say(self.core.worker_lost(self.now, keys))
 
     def do_removed(self, key: str) -> list[str]:
-        """removed KEY: it is not configured any more."""
+        """removed KEY: it is not configured any more, and nothing is left of it."""
         return self._say(self.core.model_removed(self.now, key))
 
     # -- memory ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from chassis.config import House
 from edge.config import EdgeConfig
+from edge.keys.file import KeyEntry
 from services.broker.config import BrokerConfig, ForeignSection
 from services.jobs.config import JobsConfig
 from services.llm.config import LlmConfig
@@ -44,13 +45,20 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 """Headings of the guide, and what is configured below them."""
 
+PROSE = {"Changing the configuration while the house runs"}
+"""Headings of the guide that tell of no keys of their own."""
+
 ELSEWHERE: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "matting.md": {"`matte`": MatteConfig, "`matte.models`, by name": MatteModelConfig},
     "jobs.md": {"`jobs`": JobsConfig},
+    "keys.md": {"`keys_file`, by name": KeyEntry},
 }
 """Guides that hold the tables of their own service."""
 
-ALL = {**SECTIONS, **ELSEWHERE["matting.md"], **ELSEWHERE["jobs.md"]}
+ALL: Mapping[str, type[BaseModel]] = {
+    **SECTIONS,
+    **{name: kind for told in ELSEWHERE.values() for name, kind in told.items()},
+}
 
 
 def all_documented() -> dict[str, dict[str, str]]:
@@ -92,7 +100,7 @@ def as_written(value: object) -> str | None:
 
 
 def test_every_heading_is_a_section_and_every_section_has_one() -> None:
-    assert list(documented()) == list(SECTIONS)
+    assert [one for one in documented() if one not in PROSE] == list(SECTIONS)
 
 
 @pytest.mark.parametrize("heading", ALL)

@@ -7,6 +7,7 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
+from edge import roster as roster_room
 from edge.keys.caller import OPEN
 from edge.roster import Roster, by_name
 
@@ -63,3 +64,39 @@ async def test_what_was_known_outlives_a_scheduler_that_is_away(fresh_s: float) 
     scheduler.silent = True
     assert await roster.behind("x", OPEN) == ()
     assert len(await roster.behind("f", OPEN)) == 2
+
+
+async def test_what_is_old_is_looked_at_again_by_one_who_asks() -> None:
+    scheduler = Scheduler()
+    roster = Roster(scheduler.list, old_s=0)
+    assert await roster.behind("f", OPEN)
+    scheduler.models = TWINS[:1]
+    seen = await asyncio.gather(roster.behind("f", OPEN), roster.behind("b", OPEN))
+    assert [len(models) for models in seen] == [1, 1]  # the second went by what was known
+    assert scheduler.asked == 2
+    assert await roster.behind("b", OPEN) == ()
+
+
+async def test_what_is_young_is_not_looked_at_again() -> None:
+    scheduler = Scheduler()
+    roster = Roster(scheduler.list, old_s=60)
+    for _ in range(3):
+        assert await roster.behind("f", OPEN)
+    assert scheduler.asked == 1
+
+
+async def test_a_scheduler_that_does_not_answer_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roster_room, "_LOOK_S", 0.01)
+    scheduler = Scheduler()
+    roster = Roster(scheduler.list, old_s=0)
+    assert await roster.behind("f", OPEN)
+
+    async def never() -> Sequence[models_pb2.Model]:
+        await asyncio.Event().wait()
+        return ()
+
+    monkeypatch.setattr(roster, "_listing", never)
+    async with asyncio.timeout(5):
+        assert len(await roster.behind("f", OPEN)) == 2

@@ -34,7 +34,9 @@ class Entrance:
             return model
         if not request.model:
             return None
-        members = [m for m in books.models.values() if m.facts.family == request.model]
+        family = request.model
+        models = books.models.values()
+        members = [m for m in models if m.facts.family == family and not m.facts.removed]
         if not members:
             return None
         return twins.choose(members, request.tokens, load_only=request.load_only)  # 5
@@ -54,6 +56,8 @@ class Entrance:
     ) -> Refuse | None:
         """Why it may not wait; None: it may."""
         name = request.permit_id
+        if model is not None and model.facts.removed:
+            return Refuse(name, Cause.MODEL_NOT_FOUND, request.model)  # 6
         if model is not None and model.facts.retry_at_ms and (wait_ms := model.cooling_ms(now_ms)):
             return Refuse(name, Cause.MODEL_FAILED, model.facts.failure, wait_ms)  # 3
         if request.parent:

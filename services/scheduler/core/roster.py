@@ -1,14 +1,18 @@
 """The models that there are, as their services report them; when they go by themselves. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from services.scheduler.core.books import Books
 from services.scheduler.core.leaving import Leaving
+from services.scheduler.core.sets import Rules
+from services.scheduler.core.settings import ModelRule
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     Cause,
     Departure,
     Effect,
+    Grant,
     Loading,
     ModelFacts,
     StartUnload,
@@ -49,9 +53,12 @@ class Roster:
             self._changed(now_ms, model)
         if state is State.LOADING:
             self._loading(now_ms, model, before, out)
-        if wait_ms := model.cooling_ms(now_ms):  # 3
+        if facts.removed:  # 6
+            self._dismissed(now_ms, model, out)
+        elif wait_ms := model.cooling_ms(now_ms):  # 3
             books.refuse_all(now_ms, out, facts.key, Cause.MODEL_FAILED, facts.failure, wait_ms)
-        return resized or state is not before or state is not State.LOADING
+        news = resized or state is not before or facts.removed
+        return news or state is not State.LOADING
 
     def _appeared(self, now_ms: int, facts: ModelFacts) -> Model:
         model = self._books.models[facts.key] = Model(replace(facts, state=State.COLD))
@@ -77,13 +84,30 @@ class Roster:
             books.memory_may_be_back()
 
     def removed(self, now_ms: int, key: str, out: list[Effect]) -> None:
-        """A model is not configured any more."""
+        """A model is not configured any more, and nothing is left of it (6)."""
         model = self._books.models.pop(key, None)
         if model is None:
             return
+        self._dismissed(now_ms, model, out)
+        if model.resident:
+            self._books.freed_ms = now_ms
+        self._books.changes += 1
+        self._books.memory_may_be_back()
+
+    def _dismissed(self, now_ms: int, model: Model, out: list[Effect]) -> None:
+        """Nobody waits for it any more, and nobody leaves for it."""
         self._leaving.drop(model)
-        self._books.refuse_all(now_ms, out, key, Cause.MODEL_NOT_FOUND, key)
-        self._books.unsettled.discard(key)
+        self._books.refuse_all(now_ms, out, model.key, Cause.MODEL_NOT_FOUND, model.key)
+        self._books.unsettled.discard(model.key)
+
+    def ruled_anew(self, now_ms: int, rules: Mapping[str, ModelRule], sets: Rules | None) -> None:
+        """The rules about models have changed: who may leave, and when the unused go."""
+        self._books.settings = replace(self._books.settings, rules=rules, sets=sets)
+        self._books.changes += 1
+        self._books.memory_may_be_back()
+        for model in self._books.models.values():
+            if model.serves and not model.running:
+                self._look_when_unused(now_ms, model)
 
     def lost(self, key: str) -> None:
         """The service of a model does not answer: nothing is granted or loaded there."""
@@ -123,6 +147,17 @@ class Roster:
             self._look_when_unused(now_ms, model)
         if self._books.unsettled and (model.running == 0 or permit.lease_id):
             self._books.memory_may_be_back(pause_ms=_PAUSE_MS)
+
+    def grant_loads(self, now_ms: int, out: list[Effect]) -> None:
+        """Who only wants a model loaded has what they want as soon as it serves."""
+        models = self._books.models
+        served = [key for key in self._books.loads if key in models and models[key].serves]
+        for key in served:
+            for waiter in list(self._books.loads[key].values()):
+                self._books.forget(now_ms, waiter)
+                waited_ms = now_ms - waiter.request.arrived_ms
+                out.append(Grant(waiter.name, key, "", "", waited_ms, 0))
+            self.used(now_ms, models[key])
 
     def used(self, now_ms: int, model: Model) -> None:
         """Somebody wanted it resident, and it is."""

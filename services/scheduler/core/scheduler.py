@@ -43,6 +43,8 @@ decision, by these rules. The code cites their numbers.
     that time is now, it counts as COLD.
 4.  Virtual time: see `clients`.
 5.  Twins: see `twins`.
+6.  A model that is configured no more takes nothing new: who waits for it, or comes, is refused.
+    What runs on it finishes, and its memory is its own until its service has let it go.
 
 Where it is done: `entrance` lets requests in, `scan` grants, `running` ends; `residency` asks for
 the memory of models, `choosing` says who might leave for it, `leaving` has them leave; `answers`
@@ -64,12 +66,12 @@ from services.scheduler.core.residency import Residency
 from services.scheduler.core.roster import Roster
 from services.scheduler.core.running import Running
 from services.scheduler.core.scan import Scan
-from services.scheduler.core.settings import Settings
+from services.scheduler.core.sets import Rules
+from services.scheduler.core.settings import ModelRule, Settings
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     Cause,
     Effect,
-    Grant,
     ModelFacts,
     Queued,
     Refuse,
@@ -82,7 +84,6 @@ class SchedulerCore:
     """Every event of the scheduler."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
         self.books = Books(settings)
         self.scan = Scan(self.books)
         self.entrance = Entrance(self.books, self.scan)
@@ -250,6 +251,13 @@ class SchedulerCore:
         self.roster.removed(now_ms, key, out)
         return self._decided(now_ms, out)
 
+    def rules_changed(
+        self, now_ms: int, rules: Mapping[str, ModelRule], sets: Rules | None
+    ) -> list[Effect]:
+        """Other rules apply from now on about which models live on the device."""
+        self.roster.ruled_anew(now_ms, rules, sets)
+        return self._decided(now_ms, [])
+
     def worker_lost(self, now_ms: int, keys: Iterable[str]) -> list[Effect]:
         """The service of these models does not answer: nothing is granted or loaded there."""
         for key in keys:
@@ -306,7 +314,7 @@ class SchedulerCore:
 
     def hold(self, now_ms: int, lane: str, holder: str, hold_ms: int) -> list[Effect]:
         """Keep a lane closed; what runs in it may finish."""
-        until_ms = now_ms + min(hold_ms, self.settings.max_hold_ms)
+        until_ms = now_ms + min(hold_ms, self.books.settings.max_hold_ms)
         until_ms = self.books.holds.hold(lane, holder, until_ms)
         self.books.alarms.set(until_ms, Alarm.HOLD, (lane, holder, until_ms))
         return self._decided(now_ms, [self.running.hold_state(lane, holder)])
@@ -366,20 +374,10 @@ class SchedulerCore:
         if not self.reconciled:
             return
         if self.books.loads:
-            self._grant_loads(now_ms, out)
+            self.roster.grant_loads(now_ms, out)
         self.scan.run(now_ms, out)
         if self.books.unsettled:
             self.residency.run(now_ms, out)
-
-    def _grant_loads(self, now_ms: int, out: list[Effect]) -> None:
-        models = self.books.models
-        served = [key for key in self.books.loads if key in models and models[key].serves]
-        for key in served:
-            for waiter in list(self.books.loads[key].values()):
-                self.books.forget(now_ms, waiter)
-                waited_ms = now_ms - waiter.request.arrived_ms
-                out.append(Grant(waiter.name, key, "", "", waited_ms, 0))
-            self.roster.used(now_ms, models[key])
 
     def _ring(self, now_ms: int, what: Alarm, subject: Any, out: list[Effect]) -> None:
         match what:

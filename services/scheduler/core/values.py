@@ -126,6 +126,8 @@ class ModelFacts:
     instances: tuple[InstanceFacts, ...] = field(default=())
     retry_at_ms: int = 0
     failure: str = ""
+    removed: bool = False
+    """It is configured no more, and finishes what runs."""
 
 
 # -- effects -----------------------------------------------------------------------------------

@@ -154,6 +154,8 @@ class Model(_message.Message):
     SERVICE_FIELD_NUMBER: _builtins.int
     OVERRIDES_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The name clients ask for, unique over all services."""
     kind: Global___ModelKind.ValueType
@@ -174,6 +176,14 @@ class Model(_message.Message):
     """Who made the model, for listings; empty: unknown."""
     service: _builtins.str
     """The model service that hosts it, e.g. "llm"; set by the scheduler's listing."""
+    stale: _builtins.bool
+    """What is loaded is not what the next load takes: its configuration, or an
+    override of it, has changed since.
+    """
+    removed: _builtins.bool
+    """It is configured no more: it takes nothing new, what runs finishes within the
+    service's `removal_drain_s`, then `removed_key` follows.
+    """
     @_builtins.property
     def footprint(self) -> _common_pb2.Footprint:
         """Memory one instance needs."""
@@ -218,10 +228,12 @@ class Model(_message.Message):
         service: _builtins.str = ...,
         overrides: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         settings: _abc.Iterable[Global___Setting] | None = ...,
+        stale: _builtins.bool = ...,
+        removed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "failure", b"failure", "footprint", b"footprint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "overrides", b"overrides", "owner", b"owner", "service", b"service", "settings", b"settings", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "created_unix_ms", b"created_unix_ms", "failure", b"failure", "family", b"family", "footprint", b"footprint", "instances", b"instances", "key", b"key", "kind", b"kind", "lane", b"lane", "max_instances", b"max_instances", "overrides", b"overrides", "owner", b"owner", "removed", b"removed", "service", b"service", "settings", b"settings", "stale", b"stale", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -522,20 +534,52 @@ class ListModelsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODELS_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]: ...
+    @_builtins.property
+    def configuration(self) -> Global___Configuration: ...
     def __init__(
         self,
         *,
         models: _abc.Iterable[Global___Model] | None = ...,
+        configuration: Global___Configuration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "models", b"models"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+
+@_typing.final
+class Configuration(_message.Message):
+    """How a service stands to the configuration as its files have it now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    RESTART_KEYS_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """Why what stands in the files is not used; empty: it is."""
+    @_builtins.property
+    def restart_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys whose values take effect when the service restarts, e.g. "log_level"."""
+
+    def __init__(
+        self,
+        *,
+        problem: _builtins.str = ...,
+        restart_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "restart_keys", b"restart_keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Configuration: _TypeAlias = Configuration  # noqa: Y015
 
 @_typing.final
 class LoadModelRequest(_message.Message):
@@ -674,16 +718,20 @@ class WatchModelsResponse(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         MODELS_FIELD_NUMBER: _builtins.int
+        CONFIGURATION_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]: ...
+        @_builtins.property
+        def configuration(self) -> Global___Configuration: ...
         def __init__(
             self,
             *,
             models: _abc.Iterable[Global___Model] | None = ...,
+            configuration: Global___Configuration | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "models", b"models"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -707,6 +755,7 @@ class WatchModelsResponse(_message.Message):
     PERMIT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     REMOVED_KEY_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_FIELD_NUMBER: _builtins.int
     removed_key: _builtins.str
     """A configured model was removed and has drained."""
     @_builtins.property
@@ -725,6 +774,10 @@ class WatchModelsResponse(_message.Message):
     def heartbeat(self) -> Global___WatchModelsResponse.Heartbeat:
         """Nothing changed for a while."""
 
+    @_builtins.property
+    def configuration(self) -> Global___Configuration:
+        """The configuration's files have changed, or are right again."""
+
     def __init__(
         self,
         *,
@@ -733,12 +786,13 @@ class WatchModelsResponse(_message.Message):
         permit: Global___PermitChange | None = ...,
         heartbeat: Global___WatchModelsResponse.Heartbeat | None = ...,
         removed_key: _builtins.str = ...,
+        configuration: Global___Configuration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "heartbeat", b"heartbeat", "model", b"model", "permit", b"permit", "removed_key", b"removed_key", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "event", b"event", "heartbeat", b"heartbeat", "model", b"model", "permit", b"permit", "removed_key", b"removed_key", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "heartbeat", b"heartbeat", "model", b"model", "permit", b"permit", "removed_key", b"removed_key", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "event", b"event", "heartbeat", b"heartbeat", "model", b"model", "permit", b"permit", "removed_key", b"removed_key", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "model", "permit", "heartbeat", "removed_key"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "model", "permit", "heartbeat", "removed_key", "configuration"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1285,16 +1339,22 @@ class DrainEngineResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUNNING_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     running: _builtins.int
     """Requests that still run; 0 with `force`."""
+    @_builtins.property
+    def figures(self) -> Global___EngineFigures:
+        """What it has counted to that moment: it may be stopped next, unheard."""
+
     def __init__(
         self,
         *,
         running: _builtins.int = ...,
+        figures: Global___EngineFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["running", b"running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "running", b"running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

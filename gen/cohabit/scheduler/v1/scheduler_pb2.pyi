@@ -339,6 +339,29 @@ class Status(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class ConfigurationStatus(_message.Message):
+        """One service and the configuration."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SERVICE_FIELD_NUMBER: _builtins.int
+        CONFIGURATION_FIELD_NUMBER: _builtins.int
+        service: _builtins.str
+        @_builtins.property
+        def configuration(self) -> _models_pb2.Configuration: ...
+        def __init__(
+            self,
+            *,
+            service: _builtins.str = ...,
+            configuration: _models_pb2.Configuration | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "service", b"service"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class ModelStatus(_message.Message):
         """A model as the scheduler uses it."""
 
@@ -362,6 +385,7 @@ class Status(_message.Message):
         FAMILY_FIELD_NUMBER: _builtins.int
         FAILURE_FIELD_NUMBER: _builtins.int
         RETRY_AT_UNIX_MS_FIELD_NUMBER: _builtins.int
+        REMOVED_FIELD_NUMBER: _builtins.int
         model_key: _builtins.str
         state: _models_pb2.ModelState.ValueType
         resident_mib: _builtins.int
@@ -392,6 +416,8 @@ class Status(_message.Message):
         failure: _builtins.str
         """When `state` is FAILED."""
         retry_at_unix_ms: _builtins.int
+        removed: _builtins.bool
+        """Configured no more: it finishes what runs."""
         @_builtins.property
         def waiting(self) -> _containers.RepeatedCompositeFieldContainer[Global___Status.Line]:
             """Requests that wait for it, by tier and key, the longest lines first; at
@@ -419,10 +445,11 @@ class Status(_message.Message):
             family: _builtins.str = ...,
             failure: _builtins.str = ...,
             retry_at_unix_ms: _builtins.int = ...,
+            removed: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["eviction_cost", b"eviction_cost", "eviction_rank", b"eviction_rank", "failure", b"failure", "family", b"family", "instances", b"instances", "last_used_unix_ms", b"last_used_unix_ms", "leaving_for", b"leaving_for", "max_instances", b"max_instances", "model_key", b"model_key", "peak_transient_mib", b"peak_transient_mib", "pinned", b"pinned", "reload_ms", b"reload_ms", "resident_mib", b"resident_mib", "retry_at_unix_ms", b"retry_at_unix_ms", "running", b"running", "service", b"service", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["eviction_cost", b"eviction_cost", "eviction_rank", b"eviction_rank", "failure", b"failure", "family", b"family", "instances", b"instances", "last_used_unix_ms", b"last_used_unix_ms", "leaving_for", b"leaving_for", "max_instances", b"max_instances", "model_key", b"model_key", "peak_transient_mib", b"peak_transient_mib", "pinned", b"pinned", "reload_ms", b"reload_ms", "removed", b"removed", "resident_mib", b"resident_mib", "retry_at_unix_ms", b"retry_at_unix_ms", "running", b"running", "service", b"service", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -615,6 +642,7 @@ class Status(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
+    CONFIGURATIONS_FIELD_NUMBER: _builtins.int
     permits_total: _builtins.int
     """Permits there are."""
     permits_in_use: _builtins.int
@@ -647,6 +675,12 @@ class Status(_message.Message):
     def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___Status.HoldStatus]:
         """Lanes that are held."""
 
+    @_builtins.property
+    def configurations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Status.ConfigurationStatus]:
+        """The scheduler and model services that refuse the configuration as its files
+        have it now, or have to restart for a part of it.
+        """
+
     def __init__(
         self,
         *,
@@ -660,10 +694,11 @@ class Status(_message.Message):
         models: _abc.Iterable[Global___Status.ModelStatus] | None = ...,
         keys: _abc.Iterable[Global___Status.KeyStatus] | None = ...,
         holds: _abc.Iterable[Global___Status.HoldStatus] | None = ...,
+        configurations: _abc.Iterable[Global___Status.ConfigurationStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "keys", b"keys", "lanes", b"lanes", "models", b"models", "permits_in_use", b"permits_in_use", "permits_total", b"permits_total", "reconciled", b"reconciled", "running", b"running", "tiers", b"tiers", "unreachable_workers", b"unreachable_workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configurations", b"configurations", "holds", b"holds", "keys", b"keys", "lanes", b"lanes", "models", b"models", "permits_in_use", b"permits_in_use", "permits_total", b"permits_total", "reconciled", b"reconciled", "running", b"running", "tiers", b"tiers", "unreachable_workers", b"unreachable_workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,7 +38,6 @@ _NOWHERE = Context()
 _format = TraceContextTextMapPropagator()
 
 
-
 class OtelTracer:
     """Makes spans that the collector at `endpoint` is told."""
 

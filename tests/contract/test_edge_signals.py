@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -83,6 +84,16 @@ async def test_one_that_hangs_is_waited_for_once_however_many_ask(tmp_path: Path
     assert silent.asked == 1
     assert len(set(texts)) == 1
     assert up(values_in(texts[0])) == {"edge": 1, "llm": 0, "matte": 0}
+
+
+async def test_what_the_edge_cannot_tell_of_itself_hides_nobody_else(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> str:
+        raise RuntimeError("Read beyond file size detected, file is corrupted.")
+
+    monkeypatch.setattr(gathering, "metrics", SimpleNamespace(text=broken))
+    assert up(await seen(house)) == {"edge": 0, "broker": 1, "scheduler": 1, "llm": 1}
 
 
 async def test_who_asked_first_may_leave(house: House) -> None:

@@ -157,7 +157,10 @@ async def open_app(
             catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now, problems
         )
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs, signals, standing)
+        app = routes(
+            *(raw, catalog, responses, house, admin, pictures, jobs, signals, standing),
+            keyed=keys is not None,
+        )
         accessed = Access(
             Gate(app, _checked_by(keys, counting)),
             write_log=config.access_log,

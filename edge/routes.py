@@ -25,6 +25,7 @@ from edge.house import House
 from edge.house_views import HouseStatus
 from edge.jobs.wiring import Jobs
 from edge.keys.caller import caller_of
+from edge.keys.described import lock
 from edge.pictures.wiring import Pictures
 from edge.responses.routes import Responses, add_responses
 from edge.signals.wiring import Signals
@@ -44,8 +45,13 @@ def routes(
     jobs: Jobs,
     signals: Signals,
     standing: Standing,
+    *,
+    keyed: bool = False,
 ) -> FastAPI:
-    """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
+    """All routes, with every error in the envelope of its dialect; `raw` are those to models.
+
+    `keyed`: whether keys are asked for, which the gate does and the documentation tells.
+    """
     app = FastAPI(
         openapi_url=OPENAPI_PATH,
         docs_url=None,
@@ -70,7 +76,7 @@ def routes(
     app.add_exception_handler(Fault, errors.on_fault)
     app.add_exception_handler(HTTPException, _NoRoute(app))
     app.add_exception_handler(Exception, errors.on_bug)
-    app.openapi = _Documented(app, tuple(raw))  # type: ignore[method-assign]
+    app.openapi = _Documented(app, tuple(raw), keyed=keyed)  # type: ignore[method-assign]
     return app
 
 
@@ -179,9 +185,8 @@ def _json(value: Any) -> Response:
 class _Documented:
     """What FastAPI knows of its routes, completed once, on first use."""
 
-    def __init__(self, app: FastAPI, raw: tuple[str, ...]) -> None:
-        self._app = app
-        self._raw = raw
+    def __init__(self, app: FastAPI, raw: tuple[str, ...], *, keyed: bool) -> None:
+        self._app, self._raw, self._keyed = app, raw, keyed
         self._document: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
@@ -194,7 +199,8 @@ class _Documented:
                 routes=self._app.routes,
                 tags=openapi.tags(self._raw),
             )
-            self._document = openapi.complete(known, self._raw)
+            whole = openapi.complete(known, self._raw)
+            self._document = lock(whole) if self._keyed else whole
         return self._document
 
 

@@ -115,6 +115,24 @@ async def test_every_other_route_needs_one(house: House) -> None:
     assert asked > 15
 
 
+async def test_the_documentation_tells_what_asks_for_a_key(tmp_path: Path, house: House) -> None:
+    told = (await house.http.get("/openapi.json")).json()
+    assert "x-api-key" in told["info"]["description"]
+    assert "No key is needed" not in told["info"]["description"]
+    asks: Any = [{"bearer": []}, {"x-api-key": []}]
+    chat, message = (told["paths"][it]["post"] for it in (CHATS, "/v1/messages"))
+    assert chat["security"] == message["security"] == asks
+    assert told["paths"]["/health"]["get"]["security"] == []
+    assert told["paths"]["/v1/admin/models"]["get"]["security"] == []
+    assert "AnthropicError" in str(message["responses"]["401"])
+    assert {"401", "403", "429"} <= told["paths"]["/metrics"]["get"]["responses"].keys()
+    (folder := tmp_path / "open").mkdir()
+    async with opened(folder) as open_house:
+        told = (await open_house.http.get("/openapi.json")).json()
+        assert "securitySchemes" not in told["components"]
+        assert "No key is needed" in told["info"]["description"]
+
+
 async def test_open_mode_passes_keys_over(tmp_path: Path) -> None:
     async with opened(tmp_path) as house:
         for headers in ({}, bearing("anybody"), {"x-api-key": "a", "api-key": "b"}):

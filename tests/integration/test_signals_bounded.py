@@ -29,7 +29,7 @@ SHOWN = ("/metrics", "/errors", "/status")
 CANARY = "c4n4ry"
 CHANCE = random.Random(20261130)
 
-Headers = dict[str, str]
+Headers = dict[str, Any]
 
 
 def odd() -> str:
@@ -87,7 +87,7 @@ KINDS = (
     Kind("POST", CHAT, lambda: odd().encode() + bytes(range(256))),
     Kind("POST", CHAT, chat, lambda: {"x-cohabit-tier": odd()}),
     Kind("POST", CHAT, chat, lambda: {"x-cohabit-tier": CHANCE.choice(("free", "free"))}),
-    Kind("POST", CHAT, chat, lambda: {"x-cohabit-key": f"{odd()}\u200b"}),
+    Kind("POST", CHAT, chat, lambda: {"x-cohabit-key": f"{odd()}\u00e9".encode()}),
     Kind("POST", COMPLETIONS, lambda: body(model=odd(), prompt=odd())),
     Kind("POST", at("/v1/embeddings"), lambda: body(model=odd(), input=odd())),
     Kind("POST", at("/v1/messages"), lambda: body(model=odd(), messages=odd()), keyed),

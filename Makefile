@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(DEV_STAMP): $(STAMP)
 	@echo "Installing what the tests take; the diffusion engine is compiled, which takes minutes."
-	@$(PIP) -e ".[diffusion,torch,dev]"
+	@$(PIP) -e ".[diffusion,torch,traces,deploy,dev]"
 	@touch $@
 
 $(MODEL): | $(STAMP)

@@ -19,7 +19,7 @@ import typer
 
 from chassis.config import ConfigError, fail
 from chassis.process import child_env, die_with_parent
-from cli import house
+from cli import house, notify
 from cli.console import note
 from cli.health import Health, until_serving
 from cli.launcher import OWN, Launcher, Spec
@@ -128,9 +128,11 @@ async def announce(whole: house.Whole, screen: Screen, deadline_s: float = READY
     seen = await until_serving(whole.addresses, whole.edge_url, deadline_s)
     if all(health.serving for health in seen):
         screen.page("\n".join(banner(seen, whole)))
+        notify.ready(f"Serves at {whole.edge_url}")
         return
     for line in complaint(seen, deadline_s):
         screen.line(OWN, line)
+    notify.status(f"Not everything answers after {deadline_s:.0f} s")
 
 
 def banner(seen: list[Health], whole: house.Whole) -> list[str]:

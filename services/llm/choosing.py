@@ -68,7 +68,7 @@ class Chooser:
     def choose(self, context: Context, row: int, *, thinking: bool) -> Choice:
         """The token after `row`."""
         form = None if thinking and not self._form_thinks else self.form
-        if form is None and not self._told:
+        if form is None and not self._told and not self._sampler.looks_at_few:
             return Choice(context.sample(self._sampler, row))
         logits = context.logits(row)
         told = logits.copy() if self._told else None

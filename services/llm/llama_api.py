@@ -2,7 +2,7 @@
 
 The model and its vocabulary; the context that computes with them is in `llama_context.py`, samplers
 are in `llama_sampler.py`. Everything here maps to one or two native calls. Scheduling and text stay
-out. ctypes releases the interpreter's lock during every call.
+out. ctypes releases the interpreter's lock during every call but those through `kept`.
 """
 
 import ctypes
@@ -16,6 +16,11 @@ import llama_cpp as native
 
 from chassis.errors import Fault, Reason
 from services.llm.template import Segment
+
+# A sampler takes microseconds, and a step calls one for every sequence. Through the usual binding
+# each call would release the interpreter's lock and wait to get it back from whoever took it, for
+# up to a whole switch interval; through this one it keeps it.
+kept = ctypes.PyDLL(native.llama_cpp._lib._name, handle=native.llama_cpp._lib._handle)  # noqa: SLF001
 
 _LOG_ERROR = 4
 _SPECIAL = (

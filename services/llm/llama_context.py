@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from chassis.errors import Fault, Reason
 from services.llm.engine import KvType
-from services.llm.llama_api import Model, complaint
+from services.llm.llama_api import Model, complaint, kept
 from services.llm.llama_sampler import Sampler
+
+_logits_of = kept.llama_get_logits_ith
+_logits_of.argtypes, _logits_of.restype = (ctypes.c_void_p, ctypes.c_int32), ctypes.c_void_p
 
 _KV_TYPES = {"f16": native.GGML_TYPE_F16, "q8_0": native.GGML_TYPE_Q8_0}
 _FLASH_ATTENTION = {
@@ -75,6 +78,7 @@ class Context:
         self._model = model
         self._window_tokens = int(native.llama_model_n_swa(model.handle))
         self.vocabulary_tokens = model.vocabulary.size
+        self._logits_kind = ctypes.c_float * self.vocabulary_tokens
         self.handle = native.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise Fault(
@@ -160,6 +164,8 @@ class Context:
         if code:
             why = complaint(first=False) or f"code {code}"
             raise Fault(Reason.ENGINE_CRASHED, f"The model could not go on: {why}; try again.")
+        # A card works on behind the call. It is waited for here, without the interpreter's lock.
+        native.llama_synchronize(self.handle)
 
     def sample(self, sampler: Sampler, row: int) -> int:
         """Choose the token after `row`, which must have logits: the native side ends the process
@@ -171,8 +177,8 @@ class Context:
         """Of the token after `row`, one for each of the vocabulary: the native memory itself, until
         the next decode. `row` must have logits, as for `sample`.
         """
-        address = native.llama_get_logits_ith(self.handle, row)
-        return np.ctypeslib.as_array(address, (self.vocabulary_tokens,))
+        row_of_them = self._logits_kind.from_address(_logits_of(self.handle, row))
+        return np.frombuffer(memoryview(row_of_them), np.float32)
 
     def cut(self, sequence: int, position: int) -> bool:
         """Forget the sequence's cells from `position` on; False: it cannot be cut there.

@@ -8,19 +8,20 @@ import llama_cpp as native
 import numpy as np
 from numpy.typing import NDArray
 
+from services.llm.llama_api import kept
 from services.llm.values import SamplingParams
 
-# A sampler takes microseconds, and a step calls one for every sequence. Through the usual binding
-# each call would release the interpreter's lock and wait to get it back from whoever took it, for
-# up to a whole switch interval; through this one it keeps it.
-_kept = ctypes.PyDLL(native.llama_cpp._lib._name, handle=native.llama_cpp._lib._handle)  # noqa: SLF001
-_sample = _kept.llama_sampler_sample
+_sample = kept.llama_sampler_sample
 _sample.argtypes, _sample.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32), int
-_apply = _kept.llama_sampler_apply
+_apply = kept.llama_sampler_apply
 _apply.argtypes = (ctypes.c_void_p, ctypes.POINTER(native.llama_token_data_array))
 _apply.restype = None
-_accept = _kept.llama_sampler_accept
+_accept = kept.llama_sampler_accept
 _accept.argtypes, _accept.restype = (ctypes.c_void_p, ctypes.c_int32), None
+
+
+_LEAST_STRETCH = 64
+"""Below, to look for the best tokens costs as much as it spares."""
 
 
 class Candidates:
@@ -36,7 +37,31 @@ class Candidates:
     def fill(self, logits: NDArray[np.float32]) -> None:
         """Every token with its logit, as a chain expects them."""
         self._table["id"], self._table["logit"] = self._ids, logits
-        self.array.size, self.array.selected, self.array.sorted = len(self._ids), -1, False
+        self._offer(len(self._ids))
+
+    def fill_best(self, logits: NDArray[np.float32], most: int) -> None:
+        """The likeliest `most` tokens at least, and few more, in the order of the vocabulary.
+
+        Of as many stretches of the vocabulary as are wanted, and some more, the likeliest tokens
+        are as many tokens: the last of the `most` best of those is a bound from below.
+        """
+        stretches = 2 * most
+        length = len(logits) // stretches
+        if length < _LEAST_STRETCH:
+            self.fill(logits)
+            return
+        tops = logits[: stretches * length].reshape(stretches, length).max(axis=1)
+        bound = np.partition(tops, -most)[-most]
+        ids = np.flatnonzero(logits >= bound)
+        count = len(ids)
+        if count < most:  # not all are numbers
+            self.fill(logits)
+            return
+        self._table["id"][:count], self._table["logit"][:count] = ids, logits[ids]
+        self._offer(count)
+
+    def _offer(self, count: int) -> None:
+        self.array.size, self.array.selected, self.array.sorted = count, -1, False
 
     @property
     def chosen(self) -> int:
@@ -55,12 +80,18 @@ class Sampler:
         shift: int = 0,
     ) -> None:
         """`shift`, added to a seed that is given, tells answers to one prompt apart."""
+        self._looks_at = _looks_at(params)
         self._handle = native.llama_sampler_chain_init(native.llama_sampler_chain_default_params())
         for stage in _stages(params, vocabulary_tokens, shift):
             native.llama_sampler_chain_add(self._handle, stage)
         if _penalises(params) and params.penalty_window_tokens:
             for token in history[-params.penalty_window_tokens :]:
                 self.accept(token)
+
+    @property
+    def looks_at_few(self) -> bool:
+        """`choose` costs less than `sample`, which looks at the whole vocabulary."""
+        return self._looks_at > 0
 
     def sample(self, context: Any, row: int) -> int:
         """Choose the token after `row` of the native context, which must have logits, and accept
@@ -70,7 +101,10 @@ class Sampler:
 
     def choose(self, logits: NDArray[np.float32], candidates: Candidates) -> int:
         """Choose among `logits`, without accepting."""
-        candidates.fill(logits)
+        if self._looks_at:
+            candidates.fill_best(logits, self._looks_at)
+        else:
+            candidates.fill(logits)
         _apply(self._handle, ctypes.byref(candidates.array))
         return candidates.chosen
 
@@ -87,6 +121,16 @@ class Sampler:
 
 def _penalises(p: SamplingParams) -> bool:
     return (p.repetition_penalty, p.frequency_penalty, p.presence_penalty) != (1.0, 0.0, 0.0)
+
+
+def _looks_at(p: SamplingParams) -> int:
+    """How many of the likeliest tokens the chain can choose from; 0: nothing is known.
+
+    What changes logits by token, a bias or a penalty, may bring up any of them.
+    """
+    if p.logit_bias or _penalises(p):
+        return 0
+    return 1 if p.temperature == 0.0 else p.top_k
 
 
 def _stages(p: SamplingParams, vocabulary_tokens: int, shift: int) -> list[Any]:

@@ -216,7 +216,7 @@ async def test_a_loop_that_fails_says_so_to_everybody(
     broken = asyncio.create_task(until_broken(engine))
     await collect(engine.generate(PROMPT, answer_of(5)))
     assert not broken.done()
-    monkeypatch.setattr(engine._context, "sample", lambda sampler, row: 1 << 30)
+    monkeypatch.setattr(engine._context, "logits", lambda row: None)
     waiting = asyncio.create_task(refused(engine.generate(PROMPT, answer_of(5))))
     fault = await refused(engine.generate(PROMPT, answer_of(5)))
     assert fault.reason is (await waiting).reason is Reason.ENGINE_CRASHED

@@ -33,6 +33,8 @@ class OnlyTwo:
 class Best:
     """Samples the likeliest token, and remembers what was accepted."""
 
+    looks_at_few = False
+
     def __init__(self) -> None:
         self.accepted: list[int] = []
 

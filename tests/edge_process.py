@@ -14,6 +14,7 @@ import psutil
 import yaml
 
 from chassis.process import child_env
+from edge.workers.child import SLOT_ENV
 
 READY_S = 60.0
 DEADLINE_S = 15.0
@@ -33,9 +34,13 @@ class EdgeProcess:
         return host, int(port)
 
     def workers(self) -> list[psutil.Process]:
-        """By age."""
-        children = psutil.Process(self.process.pid).children()
-        return sorted(children, key=lambda it: it.create_time())
+        return psutil.Process(self.process.pid).children()
+
+    def worker(self, slot: int) -> psutil.Process:
+        for process in self.workers():
+            if process.environ()[SLOT_ENV] == str(slot):
+                return process
+        raise LookupError(slot)
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

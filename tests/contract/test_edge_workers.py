@@ -13,11 +13,14 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from chassis.errors import Fault, Reason
 from chassis.process import child_env
 from tests.edge_kit import MODEL, Peers, text
 from tests.edge_process import DEADLINE_S, EdgeProcess, edge_process
 from tests.integration.house import until
+from tests.keys_kit import bearing, write_keys
 
 ASK: dict[str, Any] = {"model": MODEL, "input": "Hello"}
 
@@ -56,8 +59,13 @@ async def crew(
         yield Crew(running, peers, clients)
 
 
+def slot_of(name: str) -> int:
+    """The worker that answered the response of this id."""
+    return int(name[-2:], 16)
+
+
 def slots(names: list[str]) -> list[int]:
-    return sorted(int(name[-2:], 16) for name in names)
+    return sorted(map(slot_of, names))
 
 
 async def test_connections_are_spread_evenly_however_they_come(tmp_path: Path) -> None:
@@ -88,6 +96,19 @@ async def test_a_response_of_one_worker_is_found_by_the_other(tmp_path: Path) ->
         assert stranger.status_code == 404
         assert (await there.delete(f"/v1/responses/{made['id']}")).json()["deleted"] is True
         assert (await it.clients[0].get(f"/v1/responses/{made['id']}")).status_code == 404
+
+
+async def test_the_next_turn_may_come_at_once_and_through_another_worker(tmp_path: Path) -> None:
+    """The last event of an answer is out a moment before it is kept."""
+    async with crew(tmp_path) as it:
+        for _ in range(20):
+            ask = ASK | {"stream": True}
+            async with it.clients[0].stream("POST", "/v1/responses", json=ask) as s:
+                async for line in s.aiter_lines():
+                    if line.startswith("data: ") and '"response.completed"' in line:
+                        name = json.loads(line[6:])["response"]["id"]
+                        again = await it.ask(1, previous_response_id=name)
+                        assert again.status_code == 200, again.text
 
 
 async def test_a_response_is_cancelled_through_another_worker(tmp_path: Path) -> None:
@@ -144,6 +165,66 @@ async def test_the_store_is_one_and_bounded(tmp_path: Path) -> None:
             for name in (first, second, third)
         ]
         assert found == [404, 200, 200]
+
+
+async def test_metrics_and_failures_are_those_of_all_workers(tmp_path: Path) -> None:
+    async with crew(tmp_path) as it:
+        await it.each_asked()
+        it.peers.generate = fails
+        for worker in range(2):
+            assert (await it.ask(worker)).status_code == 503
+        for client in it.clients:
+            text = (await client.get("/metrics")).text
+            assert counted(text, status="200") == 2
+            assert counted(text, status="503") == 2
+            assert "cohabit_edge_workers_up" in text
+            failures = (await client.get("/errors")).json()["data"]
+            assert [(one["route"], one["status"]) for one in failures] == [
+                ("/v1/responses", 503)
+            ] * 2
+        # What a dead one has counted stays, what it held does not.
+        it.edge.workers()[0].kill()
+        async with it.edge.client() as client:
+            assert counted((await client.get("/metrics")).text, status="200") == 2
+
+
+async def fails(_request: Any, _context: Any) -> AsyncIterator[Any]:
+    raise Fault(Reason.MODEL_FAILED, "It is broken.")
+    yield
+
+
+def counted(text: str, **labels: str) -> float:
+    """Requests of the responses route with these labels, all together."""
+    wanted = {"route": "/v1/responses", **labels}
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "cohabit_http_requests_total" and wanted.items() <= sample.labels.items()
+    )
+
+
+async def test_limits_of_a_key_hold_over_all_workers_and_death_gives_back(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.yaml", alice={"concurrent": 1})
+    async with crew(tmp_path, keys_file=str(keys)) as it:
+        it.peers.generate = it.peers.says_and_hangs
+        mine = bearing("alice")
+        request = it.clients[0].build_request(
+            "POST", "/v1/responses", json=ASK | {"stream": True}, headers=mine
+        )
+        held = await it.clients[0].send(request, stream=True)
+        assert held.status_code == 200
+        name = await anext(_ids(held.aiter_lines()))
+        too_much = await it.clients[1].post("/v1/responses", json=ASK, headers=mine)
+        assert too_much.status_code == 429
+        it.edge.worker(slot_of(name)).kill()
+        it.peers.generate = it.peers.says_hello
+
+        async def let_in() -> bool:
+            answer = await it.clients[1].post("/v1/responses", json=ASK, headers=mine)
+            return answer.status_code == 200
+
+        await until(let_in, DEADLINE_S, "a place given back")
 
 
 async def test_a_worker_that_dies_costs_its_own_answers_alone(tmp_path: Path) -> None:

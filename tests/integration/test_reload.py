@@ -95,6 +95,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         "broker": {"device": "simulated", "capacity_mib": 1000},
         "scheduler": {"permits": 8},
         "simulated": {"models": {"old": STAYS, "other": STAYS}},
+        "llm": {"models": {}},
         "edge": {"listen": f"127.0.0.1:{port}", "keepalive_s": 0.2},
     }
     path = folder / "cohabit.yaml"
@@ -258,6 +259,22 @@ async def test_rules_follow_the_models_they_are_about(house: House) -> None:
             return {one.model_key for one in models if one.pinned} == {"new"}
 
         await until(pinned, SEEN_S, "new is pinned")
+
+
+async def test_a_model_that_moves_to_another_service_is_known_there(house: House) -> None:
+    async with writing(house) as w, streaming(w, "other", 160) as stream:
+        whole = yaml.safe_load(w.first)
+        del whole["simulated"]["models"]["other"]
+        whole["llm"]["models"] = {"other": {"path": "other.gguf"}}
+        w.write(yaml.safe_dump(whole))
+
+        async def moved() -> bool:
+            there = (await house.models()).get("other")
+            return there is not None and there.service == "llm"
+
+        await until(moved, SEEN_S, "other is a model of llm")
+        await stream.rest()
+        assert stream.words == 160
 
 
 @pytest.mark.model

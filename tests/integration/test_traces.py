@@ -93,7 +93,8 @@ async def test_one_request_is_one_trace_to_the_engine(tmp_path: Path) -> None:
 
 async def test_who_does_not_tell_is_not_told_and_goes_on(tmp_path: Path) -> None:
     async with collecting() as (collector, endpoint):
-        with running(tmp_path, traces={"endpoint": endpoint, "sample": 0}) as house:
+        traces = {"endpoint": endpoint, "sample": 0}
+        with running(tmp_path, traces=traces, edge={"workers": 2}) as house:
             quiet = await ask(house, f"00-{TRACE}-{PARENT}-00")
             own = await ask(house)
             told = await ask(house, f"00-{'1' * 32}-{PARENT}-01")

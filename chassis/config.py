@@ -202,7 +202,7 @@ class Document:
             loc = loc[:-1]
         key = ".".join(str(part) for part in loc) or "(file)"
         if error["type"] == "extra_forbidden":
-            known = [*kind.model_fields, *(SECTIONS if len(loc) == 1 else ())]
+            known = [*kind.model_fields, *(SECTIONS if kind is House else ())]
             hint = f"; known here: {', '.join(sorted(known))}" if len(loc) <= 2 else ""
             return f"{self.where(loc)}: {key}: unknown key{hint}"
         if error["type"] == "missing":
@@ -241,6 +241,12 @@ def load(path: Path | None = None) -> Document:
     document = Document(path, data, marks, stamp)
     document.house()
     return document
+
+
+def read_beside(path: Path) -> Document:
+    """A file of its own beside the configuration, which no overlay changes. Raises ConfigError."""
+    marks: dict[Loc, Mark] = {}
+    return Document(path, _read(path, marks), marks)
 
 
 def overlay_of(path: Path) -> Path:

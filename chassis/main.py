@@ -61,6 +61,8 @@ def run_service(
     try:
         _serve_metrics(name, context.house)
         run(_following(context, start))
+    except config.ConfigError as error:  # of a file that the service reads itself
+        config.fail(error)
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
 

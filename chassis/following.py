@@ -10,24 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from prometheus_client import Gauge
-
 from chassis import log
 from chassis.config import ConfigError, Document, Section, load, stamp_of
+from chassis.metrics import CONFIGURATION_REFUSED, RESTART_DUE
 from chassis.sections import FOLLOWED, waits_for_restart
 
 LOOK_EVERY_S = 1.0
-
-_REFUSED = Gauge(
-    "cohabit_configuration_refused",
-    "1 while the configuration as it stands in its file cannot be used.",
-    ["service"],
-)
-_RESTART_DUE = Gauge(
-    "cohabit_configuration_restart_due",
-    "1 while keys have changed that take effect on a restart.",
-    ["service"],
-)
 
 C = TypeVar("C", bound=Section)
 Apply = Callable[[C, Document], Awaitable[None]]
@@ -100,7 +88,7 @@ class Following(Generic[C]):
         if (problem, restart_keys) == (self.problem, self.restart_keys):
             return
         self.problem, self.restart_keys = problem, restart_keys
-        _REFUSED.labels(self._service).set(bool(problem))
-        _RESTART_DUE.labels(self._service).set(bool(restart_keys))
+        CONFIGURATION_REFUSED.set(bool(problem))
+        RESTART_DUE.set(bool(restart_keys))
         for tell in self.told:
             tell()

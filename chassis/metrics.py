@@ -66,6 +66,16 @@ CALL_SECONDS = Histogram(
 SPANS = Counter(
     "cohabit_trace_spans_total", "Spans that the collector took, or did not.", ["outcome"]
 )
+CONFIGURATION_REFUSED = Gauge(
+    "cohabit_configuration_refused",
+    "1 while the configuration as it stands in its file cannot be used.",
+    multiprocess_mode="livemax",
+)
+RESTART_DUE = Gauge(
+    "cohabit_configuration_restart_due",
+    "1 while keys have changed that take effect on a restart.",
+    multiprocess_mode="livemax",
+)
 OPEN_CALLS = Gauge(
     "cohabit_grpc_open_calls",
     "gRPC calls in progress.",

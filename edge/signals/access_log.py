@@ -86,4 +86,6 @@ class _Files(RotatingFileHandler):
 
 def _line(told: dict[str, Any]) -> str:
     head = {"timestamp": now_utc(), "request_id": log.request_id.get()}
+    if trace_id := log.trace_id.get():
+        head["trace_id"] = trace_id
     return _encode(head | told).decode()

@@ -29,7 +29,7 @@ def test_a_refused_configuration_gives_up() -> None:
 
 
 def test_a_configuration_that_was_broken_since_may_be_mended() -> None:
-    assert decide(2, 0.1, 1, again=True) == Restart(pytest.approx(0.4), 2)
+    assert decide(2, 0.1, 1, again=True) == Restart(BACKOFF.delay_s(2), 2)
 
 
 def test_endings_in_words() -> None:

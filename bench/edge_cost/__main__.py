@@ -42,7 +42,8 @@ async def _row(
     found: dict[Proxy, list[Cost]] = {ours: [], rival: []}
     for number in range(-1, arguments.rounds):
         for proxy in (ours, rival) if number % 2 else (rival, ours):
-            cost = await _cost(proxy, ask, arguments.clients, arguments.requests)
+            count = max(10, round(arguments.requests * ask.share))
+            cost = await _cost(proxy, ask, arguments.clients, count)
             if number >= 0:
                 found[proxy].append(cost)
     pairs = zip(found[ours], found[rival], strict=True)
@@ -63,9 +64,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.edge_cost", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=200, help="in each round, by all clients")
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--pace-ms", type=float, default=5.0, help="between the tokens of a stream")
+    parser.add_argument(
+        "--pace-ms", type=float, default=10.0, help="between the tokens of a stream"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     program = Path(os.environ.get("COHABIT_LITELLM", _PROGRAM))

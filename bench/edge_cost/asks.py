@@ -17,6 +17,8 @@ class Ask:
     name: str
     model: str
     stream: bool
+    share: float
+    """Of the requests of a round, as streams take their time."""
 
     @property
     def request(self) -> bytes:
@@ -41,8 +43,8 @@ class Ask:
 
 
 ASKS = (
-    Ask("one body", AT_ONCE, stream=False),
-    Ask("stream of 64 tokens", PACED, stream=True),
+    Ask("one body", AT_ONCE, stream=False, share=1.0),
+    Ask("stream of 64 tokens", PACED, stream=True, share=0.2),
 )
 
 

@@ -21,6 +21,7 @@ _UP_S = 300.0
 _FAIR = {
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOG": "ERROR",
+    "LITELLM_DISABLE_ACCESS_LOG_PATHS": "/v1/chat/completions",
     # Without it the proxy begins by asking the internet for prices.
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "NO_PROXY": "*",
@@ -83,6 +84,8 @@ async def litellm(
     argv = (
         str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port),
         "--num_workers", str(workers),
+        # uvicorn's own parent kills workers that take more than 5 s to start on a busy machine.
+        *(("--run_gunicorn",) if workers > 1 else ()),
     )  # fmt: skip
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     async with _running(argv, env | _FAIR, port, "/health/liveliness", folder) as proxy:

@@ -1,8 +1,8 @@
 """Which worker takes the next connection: the one that has the fewest. Pure.
 
 A connection may live for hours, and so may the answers on it: who has many is busier than who has
-few, and a kernel that hands connections to whoever wakes up first does not know that
-(docs/adr: it gave one worker 63 of 64).
+few. A kernel that hands connections to whoever wakes up first does not know that: of 64 that came
+at once to four processes on one socket, it was seen to give 63 to one of them.
 """
 
 from collections.abc import Collection

@@ -214,7 +214,8 @@ async def test_limits_of_a_key_hold_over_all_workers_and_death_gives_back(tmp_pa
         )
         held = await it.clients[0].send(request, stream=True)
         assert held.status_code == 200
-        name = await anext(_ids(held.aiter_lines()))
+        lines = held.aiter_lines()  # kept: without it the stream would be left
+        name = await anext(_ids(lines))
         too_much = await it.clients[1].post("/v1/responses", json=ASK, headers=mine)
         assert too_much.status_code == 429
         it.edge.worker(slot_of(name)).kill()
@@ -225,6 +226,8 @@ async def test_limits_of_a_key_hold_over_all_workers_and_death_gives_back(tmp_pa
             return answer.status_code == 200
 
         await until(let_in, DEADLINE_S, "a place given back")
+        with pytest.raises(httpx.HTTPError):
+            _ = [line async for line in lines]
 
 
 async def test_a_worker_that_dies_costs_its_own_answers_alone(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ class Document:
             loc = loc[:-1]
         key = ".".join(str(part) for part in loc) or "(file)"
         if error["type"] == "extra_forbidden":
-            known = [*kind.model_fields, *(SECTIONS if len(loc) == 1 else ())]
+            known = [*kind.model_fields, *(SECTIONS if kind is House else ())]
             hint = f"; known here: {', '.join(sorted(known))}" if len(loc) <= 2 else ""
             return f"{self.where(loc)}: {key}: unknown key{hint}"
         if error["type"] == "missing":
@@ -239,6 +239,12 @@ def load(path: Path | None = None) -> Document:
     return document
 
 
+def read_beside(path: Path) -> Document:
+    """A file of its own beside the configuration, which no overlay changes. Raises ConfigError."""
+    marks: dict[Loc, Mark] = {}
+    return Document(path, _read(path, marks), marks)
+
+
 def fail(error: ConfigError) -> NoReturn:
     """Print the error, in red on a terminal, and exit with 2."""
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
@@ -262,6 +268,8 @@ def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
         raise ConfigError(f"{path}{line}: expected YAML, {problem}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: expected at most {_MOST_DEPTH} levels of keys") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
 

@@ -37,6 +37,9 @@ class Reason(StrEnum):
     PAYLOAD_TOO_LARGE = "payload_too_large"
     HEADERS_TOO_LARGE = "headers_too_large"
     LOCAL_ONLY = "local_only"
+    INVALID_API_KEY = "invalid_api_key"
+    MODEL_NOT_ALLOWED = "model_not_allowed"
+    RATE_LIMIT_EXCEEDED = "rate_limit_exceeded"
     LORA_NOT_FOUND = "lora_not_found"
     LORA_PATH_REFUSED = "lora_path_refused"
     JOB_NOT_FOUND = "job_not_found"
@@ -120,6 +123,21 @@ TABLE: Mapping[Reason, Row] = MappingProxyType(
         Reason.LOCAL_ONLY: Row(
             _C.PERMISSION_DENIED, 403, "invalid_request_error", "local_only", "permission_error"
         ),
+        Reason.INVALID_API_KEY: Row(
+            _C.UNAUTHENTICATED,
+            401,
+            "invalid_request_error",
+            "invalid_api_key",
+            "authentication_error",
+        ),
+        Reason.MODEL_NOT_ALLOWED: Row(
+            _C.PERMISSION_DENIED,
+            403,
+            "invalid_request_error",
+            "model_not_allowed",
+            "permission_error",
+        ),
+        Reason.RATE_LIMIT_EXCEEDED: _busy(429, _C.RESOURCE_EXHAUSTED, "rate_limit_exceeded"),
         Reason.LORA_NOT_FOUND: _caller(404, _C.NOT_FOUND, "lora_not_found"),
         Reason.LORA_PATH_REFUSED: Row(
             _C.PERMISSION_DENIED,

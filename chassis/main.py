@@ -52,6 +52,8 @@ def run_service(
     try:
         _serve_metrics(name, context.house)
         run(start(context))
+    except config.ConfigError as error:  # of a file that the service reads itself
+        config.fail(error)
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
 

@@ -13,6 +13,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Final
 
 import prometheus_client
@@ -128,9 +129,9 @@ async def _refresh() -> None:
             log.get().warning("metrics not refreshed", error=f"{type(error).__name__}: {error}")
 
 
-def worker_over(folder: str, worker: str) -> None:
+def worker_over(folder: Path, worker: int) -> None:
     """A worker has ended: what it held counts no more, what it has counted stays."""
-    mark_process_dead(worker, folder)  # type: ignore[no-untyped-call]
+    mark_process_dead(worker, str(folder))  # type: ignore[no-untyped-call]
 
 
 class _Fresh(CollectorRegistry):

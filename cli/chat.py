@@ -16,6 +16,7 @@ from cli import house
 from cli.console import Refused, error, note, printable
 
 URL_ENV = "COHABIT_URL"
+KEY_ENV = "COHABIT_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8080"
 _TIMEOUT = httpx.Timeout(30.0, read=600.0, connect=5.0)
 _MESSAGES_KEPT = 200
@@ -224,12 +225,18 @@ def command(
         Path | None, typer.Option("--config", help="cohabit.yaml to use.")
     ] = None,
 ) -> None:
-    """Chat with a model; one answer when a message is given or piped in."""
+    """Chat with a model; one answer when a message is given or piped in.
+
+    A house that asks for an API key gets the one in $COHABIT_API_KEY.
+    """
     start: list[Message] = [{"role": "system", "content": system}] if system else []
     asked = _piped() if message is None else message
     if asked is not None and not asked.strip():
         raise Refused('The message is empty; give one, e.g. `cohabit chat "Say hi"`.')
-    with httpx.Client(base_url=_base_url(url, config_path), timeout=_TIMEOUT) as client:
+    key = os.environ.get(KEY_ENV)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    base_url = _base_url(url, config_path)
+    with httpx.Client(base_url=base_url, headers=headers, timeout=_TIMEOUT) as client:
         chosen = model or first_model(client, _configured(config_path))
         if asked is None:
             converse(client, chosen, start)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 from chassis import restarts
 from chassis.backoff import Backoff
-
 from cli.lines import Screen, pump
 
 OWN = "cohabit"
@@ -49,6 +48,7 @@ class _Child:
     spec: Spec
     process: asyncio.subprocess.Process | None = None
     failures: int = 0
+    ran_before: bool = False
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
 
     @property
@@ -146,11 +146,13 @@ class Launcher:
             if self._stopping.is_set():
                 return
             up_s = time.monotonic() - started
-            decision = restarts.decide(code, up_s, child.failures, self._backoff)
+            decision = restarts.decide(
+                code, up_s, child.failures, self._backoff, again=child.ran_before
+            )
             if isinstance(decision, restarts.GiveUp):
                 self._give_up(child)
                 return
-            child.failures = decision.failures
+            child.failures, child.ran_before = decision.failures, True
             self._say(
                 f"{child.spec.name} {restarts.ending(code)} after {up_s:.1f} s; "
                 f"starting it again in {decision.delay_s:.1f} s"

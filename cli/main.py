@@ -8,6 +8,7 @@ import typer
 from cli import chat, leases, load, models, plan, pull, status, swap, unload, up
 from cli.console import Refused, fail
 from cli.jobs import command as jobs
+from cli.keys import command as keys
 from cli.pictures import cutout, paint
 from cli.simulation import command as simulation
 
@@ -31,6 +32,7 @@ app.command("chat")(chat.command)
 app.command("paint")(paint.command)
 app.command("cutout")(cutout.command)
 app.command("jobs")(jobs.command)
+app.add_typer(keys.app, name="keys")
 app.command("simulate")(simulation.simulate)
 app.add_typer(simulation.trace_app, name="trace")
 

@@ -1,55 +1,51 @@
-"""What happens around every request: its id in and out, one log line, metrics.
+"""What happens around every request: its id in and out, one log line, metrics, its failure.
 
-Pure ASGI, and the outermost layer, so that it sees every answer, error pages included. Never
-logged: header values, bodies, query strings.
+Pure ASGI, and the outermost layer, so that it sees every answer, error pages included. Never told
+to anybody: header values, bodies, query strings. The request's id alone is its caller's to choose.
 """
 
 import asyncio
 import re
 import time
 import uuid
+from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis import log
-from chassis.errors import Reason
+from chassis.errors import TABLE, Reason
+from chassis.metrics import OTHER
 from edge import errors, speech, tongues
+from edge.signals import metrics
+from edge.signals.access_log import Write, for_debugging, to_stderr
+from edge.signals.failures import Failure, Failures, now_utc
 
 REQUEST_ID_HEADER = b"x-request-id"
 _MOST_ID_CHARS = 128
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _CLIENT_GONE = 499
+_FIRST_FAILURE = 500
 _OK = "ok"
 _EVENTS = (b"data:", b"event:")
-_PROBES = {"/readyz", "/health", "/metrics", "/status"}
+_PROBES = {"/readyz", "/health", "/metrics", "/status", "/errors"}
 """Asked every few seconds by whoever watches; their lines would bury the others."""
-
-REQUESTS = Counter(
-    "cohabit_http_requests_total",
-    "Finished HTTP requests. The outcome is ok or a reason; a stream may fail after status 200.",
-    ["route", "status", "outcome"],
-)
-SECONDS = Histogram(
-    "cohabit_http_request_seconds",
-    "Duration of HTTP requests, to the last byte.",
-    ["route"],
-    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
-)
-FIRST_EVENT_SECONDS = Histogram(
-    "cohabit_http_first_event_seconds",
-    "Time to the first event of a stream.",
-    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
-)
-OPEN = Gauge("cohabit_http_open_requests", "HTTP requests in progress.")
+_METHODS = {"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"}
 
 
 class Access:
     """Wraps the whole application."""
 
-    def __init__(self, app: ASGIApp, *, write_log: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        write_log: bool,
+        write: Write = to_stderr,
+        failures: Failures | None = None,
+    ) -> None:
         self._app = app
-        self._write_log = write_log
+        self._write = write if write_log else None
+        self._failures = failures or Failures()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with its id set."""
@@ -59,8 +55,9 @@ class Access:
         request = _Request(scope, send)
         log.request_id.set(request.id)
         errors.failure.set(None)
+        errors.told.set(None)
         speech.current.set(request.speech)
-        OPEN.inc()
+        metrics.OPEN.inc()
         try:
             await self._app(scope, receive, request.send)
         except asyncio.CancelledError:
@@ -73,10 +70,12 @@ class Access:
             errors.failure.set(Reason.INTERNAL)
             log.get().error("bug", exc_info=error)
         finally:
-            OPEN.dec()
+            metrics.OPEN.dec()
             request.count()
-            if self._write_log:
-                request.log()
+            if failure := request.failure():
+                self._failures.add(failure)
+            if self._write is not None:
+                request.log(self._write)
 
 
 class _Request:
@@ -129,27 +128,50 @@ class _Request:
     def count(self) -> None:
         """Tell Prometheus."""
         route = self._route()
-        REQUESTS.labels(route, str(self._ended_with()), self._outcome()).inc()
-        SECONDS.labels(route).observe(time.monotonic() - self._began)
+        metrics.REQUESTS.labels(route, str(self._ended_with()), self._outcome()).inc()
+        metrics.REQUEST_SECONDS.labels(route).observe(time.monotonic() - self._began)
         if self._first_event_s is not None:
-            FIRST_EVENT_SECONDS.observe(self._first_event_s)
+            metrics.FIRST_EVENT_SECONDS.observe(self._first_event_s)
 
-    def log(self) -> None:
-        """Write the line."""
-        first = self._first_event_s
-        told = {} if first is None else {"ttft_ms": round(first * 1000, 1)}
-        route = self._route()
-        say = log.get().debug if route in _PROBES else log.get().info
-        say(
-            "request",
-            method=self._scope["method"],
-            route=route,
-            status=self._ended_with(),
-            ms=round((time.monotonic() - self._began) * 1000, 1),
-            outcome=self._outcome(),
-            bytes=self._bytes,
-            **told,
+    def failure(self) -> Failure | None:
+        """What is to be kept of it, if it failed by no fault of its client.
+
+        A probe that says no every few seconds would leave room for nothing else.
+        """
+        reason, fault = errors.failure.get(), errors.told.get()
+        status = TABLE[reason].http if reason else self._status
+        if status < _FIRST_FAILURE or self._route() in _PROBES:
+            return None
+        # The words of other rows may quote what the client has sent.
+        own = fault is not None and fault.row.openai_type == "server_error"
+        return Failure(
+            at=now_utc(),
+            request_id=self.id,
+            method=self._method(),
+            route=self._route(),
+            status=status,
+            reason=reason or "",
+            message=fault.message if fault is not None and own else "",
         )
+
+    def log(self, write: Write) -> None:
+        """Write the line."""
+        route, first = self._route(), self._first_event_s
+        if route in _PROBES:
+            write = for_debugging
+        told: dict[str, Any] = {
+            "method": self._method(),
+            "route": route,
+            "status": self._ended_with(),
+            "ms": round((time.monotonic() - self._began) * 1000, 1),
+            "outcome": self._outcome(),
+            "bytes": self._bytes,
+        }
+        write(told if first is None else told | {"ttft_ms": round(first * 1000, 1)})
+
+    def _method(self) -> str:
+        method = str(self._scope["method"])
+        return method if method in _METHODS else OTHER
 
     def _ended_with(self) -> int:
         # A stream that was cut short began with 200; what ended it was its client.

@@ -24,6 +24,7 @@ from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
 from edge.measure import Measure, check_answers
 from edge.roster import Roster
+from edge.signals.first_token import FirstToken
 from edge.speech import PARAM
 from edge.sse import Note, Patience, Source, stream_events
 from edge.whole import WholeBody
@@ -118,11 +119,10 @@ class Answering:
     async def events(self, asked: Asked, served: Served, guest: Guest) -> "Messages":
         """Everything that happens to a request, to its engine's last message. Raises Fault."""
         generate = asked.generate
-        generate.tier, generate.cache_scope = guest.tier, guest.key
-        behind = await self.roster.behind(asked.model)
-        if not behind and asked.otherwise:
+        generate.tier, generate.cache_scope = guest.tier, guest.owner
+        if asked.otherwise and not await self.roster.knows(asked.model):
             asked = replace(asked, model=asked.otherwise, otherwise="")
-            behind = await self.roster.behind(asked.model)
+        behind = await self.roster.behind(asked.model, guest.caller)
         check_answers(behind)
         try:
             tokens = await self.measure.prompt_tokens(behind, generate)
@@ -167,13 +167,14 @@ class Answering:
         return writer.body()
 
     async def _run(self, ask: Ask, asked: Asked, served: Served) -> "Messages":
-        left = max(1, asked.generate.choices)
+        left, first = max(1, asked.generate.choices), FirstToken()
         try:
             start = _generating(asked.generate, served)
             async with aclosing(self.admission.run(ask, start)) as events:
                 async for event in events:
-                    if isinstance(event, llm_pb2.GenerateResponse) and event.HasField("finish"):
-                        left -= 1
+                    if isinstance(event, llm_pb2.GenerateResponse):
+                        first.see(event, served.model)
+                        left -= event.HasField("finish")
                     yield event
         except Fault as fault:
             raise _for_caller(fault, asked) from None

@@ -41,8 +41,11 @@ from edge.described_text import (
     RESPONSES_PATH,
 )
 from edge.entrance import Door, Entrance
-from edge.house import House
+from edge.house import EdgeNow, House
 from edge.jobs.wiring import open_jobs
+from edge.keys.counting import Counting, OwnCounting
+from edge.keys.gate import Checked, Gate
+from edge.keys.watch import KeysFile, following
 from edge.measure import Measure
 from edge.pictures.fetch import Fetch, rules_of
 from edge.pictures.wiring import open_pictures
@@ -53,6 +56,7 @@ from edge.responses.shelf import OwnShelf, Shelf
 from edge.responses.store import store_of
 from edge.roster import Roster
 from edge.routes import VERSION, routes
+from edge.signals.wiring import open_signals
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
 from edge.sse import Patience
@@ -72,14 +76,24 @@ async def open_app(
     standing: Standing | None = None,
     shelf: Shelf | None = None,
     in_flight: InFlight | None = None,
+    counting: Counting | None = None,
 ) -> AsyncIterator[ASGIApp]:
     """The edge's ASGI application, connected until the block ends.
 
     `model_services`: the gRPC targets of those there are, by name; `jobs_address`: that of the job
     service, empty where there is none. `standing` is told from outside; where there are several
-    workers, so are the `shelf` that they share and what this one has `in_flight`.
+    workers, so are the `shelf` that they share, what this one has `in_flight`, and the `counting`
+    of what API keys do. Raises ConfigError when the access log cannot
+    be written or the file of keys not be used.
     """
+    standing = standing or Standing()
     async with AsyncExitStack() as stack:
+        addresses = {"broker": broker_address, "scheduler": scheduler_address, **model_services}
+        addresses |= {"jobs": jobs_address} if jobs_address else {}
+        signals = await stack.enter_async_context(
+            open_signals(config, addresses, standing, VERSION)
+        )
+        keys = await _keys_of(config, stack)
         scheduler = scheduler_pb2_grpc.SchedulerServiceStub(
             await stack.enter_async_context(open_channel(scheduler_address))
         )
@@ -133,13 +147,36 @@ async def open_app(
             open_cutouts(config, scheduler, model_services, entrance, catalog, roster, fetch)
         )
         jobs = await stack.enter_async_context(
-            open_jobs(config, jobs_address, entrance, catalog, fetch)
+            open_jobs(config, jobs_address, entrance, catalog, roster, fetch)
         )
         raw |= {**pictures.endpoints, **cutouts, **jobs.endpoints}
-        house = House(catalog, broker, tuple(model_services), VERSION, jobs.ready)
+        edge_now, problems = EdgeNow(standing, signals.failures), keys.problems if keys else list
+        house = House(
+            catalog, broker, tuple(model_services), VERSION, jobs.ready, edge_now, problems
+        )
         admin = AdminRoutes(house, calls, entrance.bodies)
-        app = routes(raw, catalog, responses, house, admin, pictures, jobs, standing or Standing())
-        yield Access(app, write_log=config.access_log)
+        app = routes(
+            *(raw, catalog, responses, house, admin, pictures, jobs, signals, standing),
+            keyed=keys is not None,
+        )
+        yield Access(
+            Gate(app, _checked_by(keys, counting)),
+            write_log=config.access_log,
+            write=signals.write,
+            failures=signals.failures,
+        )
+
+
+async def _keys_of(config: EdgeConfig, stack: AsyncExitStack) -> KeysFile | None:
+    if config.keys_file is None:
+        return None
+    return await stack.enter_async_context(following(config.keys_file))
+
+
+def _checked_by(keys: KeysFile | None, counting: Counting | None) -> Checked | None:
+    if keys is None:
+        return None
+    return Checked(lambda: keys.keyring, counting or OwnCounting())
 
 
 def _single_answers(config: EdgeConfig) -> dict[str, Parse]:

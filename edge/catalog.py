@@ -13,6 +13,7 @@ from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 from edge.errors import model_not_found
 from edge.house_reading import degraded
+from edge.keys.caller import Caller
 from edge.roster import by_name
 
 if TYPE_CHECKING:
@@ -53,20 +54,23 @@ class Catalog:
 
     scheduler: "scheduler_pb2_grpc.SchedulerServiceAsyncStub"
 
-    async def models(self) -> ModelList:
-        """Every name that can be asked for: models, and families of twins. Raises Fault."""
-        named = await self.named()
+    async def models(self, caller: Caller) -> ModelList:
+        """Every name that the caller may ask for: models, and families of twins. Raises Fault."""
+        named = await self.named(caller)
         return ModelList([_as_object(name, named[name]) for name in sorted(named)])
 
-    async def named(self) -> "dict[str, tuple[models_pb2.Model, ...]]":
-        """Every name, and who stands behind it. Raises Fault."""
-        return by_name(await self.listed())
+    async def named(self, caller: Caller) -> "dict[str, tuple[models_pb2.Model, ...]]":
+        """Every such name, and who stands behind it. Raises Fault."""
+        named = by_name(await self.listed())
+        return {name: behind for name, behind in named.items() if caller.may_ask(name, behind)}
 
-    async def behind(self, name: str) -> "tuple[models_pb2.Model, ...]":
-        """Who stands behind one name. Raises Fault(MODEL_NOT_FOUND)."""
-        if behind := (await self.named()).get(name):
-            return behind
-        raise model_not_found(name)
+    async def behind(self, name: str, caller: Caller) -> "tuple[models_pb2.Model, ...]":
+        """Who stands behind one name. Raises Fault: there is none, or not for this caller."""
+        behind = by_name(await self.listed()).get(name, ())
+        caller.check_model(name, behind)
+        if not behind:
+            raise model_not_found(name)
+        return behind
 
     async def listed(self, within_s: float = _ASK_S) -> "Sequence[models_pb2.Model]":
         """What the scheduler lists. Raises Fault."""
@@ -88,9 +92,9 @@ class Catalog:
             raise fault_of(error, "scheduler") from None
         return answer.status.reconciled and service not in answer.status.unreachable_workers
 
-    async def model(self, name: str) -> ModelObject:
-        """One model. Raises Fault(MODEL_NOT_FOUND)."""
-        return _as_object(name, await self.behind(name))
+    async def model(self, name: str, caller: Caller) -> ModelObject:
+        """One model. Raises Fault as `behind` does."""
+        return _as_object(name, await self.behind(name, caller))
 
     async def ready(self) -> pb.Status:
         """The scheduler's status. Raises Fault unless it knows what runs and there is a model."""

@@ -7,6 +7,7 @@ from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
 from edge.catalog import Catalog
 from edge.errors import bad_field
+from edge.keys.caller import Caller
 
 _MOST_NAMED = 10
 
@@ -21,9 +22,12 @@ class Choice:
     default: str | None
     catalog: Catalog
 
-    async def of(self, named: str | None, param: str = "model") -> str:
-        """The model of a request that names `named`, in the field `param`. Raises Fault."""
-        return named or self.default or await self._only(param)
+    async def of(self, named: str | None, caller: Caller, param: str = "model") -> str:
+        """The model of a request that names `named`, in the field `param`. Raises Fault.
+
+        Whether a name is for this caller says who looks it up (`Roster.behind`).
+        """
+        return named or self.default or await self._only(caller, param)
 
     def check(self, behind: Sequence[models_pb2.Model], param: str = "model") -> None:
         """Raises Fault when a request would wake a model that cannot answer it."""
@@ -34,8 +38,11 @@ class Choice:
                 message = f"The model `{model.key}` is {what}; this route is for {wanted}."
                 raise bad_field(param, message, Reason.MODALITY_UNSUPPORTED)
 
-    async def _only(self, param: str) -> str:
-        fitting = [model for model in await self.catalog.listed() if self._fits(model)]
+    async def _only(self, caller: Caller, param: str) -> str:
+        listed = await self.catalog.listed()
+        fitting = [
+            model for model in listed if self._fits(model) and caller.may_ask(model.key, (model,))
+        ]
         if not fitting and not await self.catalog.heard(self.service):
             message = f"The {self.service} service has not told its models yet; try again shortly."
             raise Fault(Reason.SERVICE_UNAVAILABLE, message, retry_after_s=1.0)

@@ -1,11 +1,12 @@
 """The `edge` section of the configuration: where it listens, and the bounds it keeps."""
 
 import ipaddress
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from chassis.config import Section
+from chassis.config import LoosePath, Section
 
 TierName = Literal["background", "free", "sub", "paid"]
 LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
@@ -26,8 +27,10 @@ def _is_loopback(host: str) -> bool:
 class EdgeConfig(Section):
     """How the edge listens and what it bounds."""
 
+    keys_file: LoosePath | None = None
+    """The API keys that are taken, as hashes; none: open mode, and everybody is served."""
     listen: str = "127.0.0.1:8080"
-    """host:port; a loopback address, because there are no keys that could tell callers apart."""
+    """host:port; without keys, which tell callers apart, a loopback address."""
     default_tier: TierName = "free"
     """Tier of a request that names none."""
     open_tier_ceiling: TierName = "paid"
@@ -88,20 +91,30 @@ class EdgeConfig(Section):
     """Hosts to fetch from whatever their address and port; exactly as URLs name them."""
     access_log: bool = True
     """One line a request."""
+    access_log_file: LoosePath | None = None
+    """Where those lines go; none: to standard error, among all others."""
+    access_log_mib: int = Field(128, ge=1)
+    """What the file and the three before it take together, over all workers."""
 
     @field_validator("listen")
     @classmethod
-    def _loopback_only(cls, value: str) -> str:
+    def _open_on_loopback_only(cls, value: str, known: ValidationInfo) -> str:
         host, colon, port = value.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
             raise ValueError("expected host:port, e.g. 127.0.0.1:8080")
-        if not _is_loopback(host.strip("[]")):
+        if known.data.get("keys_file") is None and not _is_loopback(host.strip("[]")):
             raise ValueError(
-                "expected a loopback address (127.0.0.1, [::1] or localhost), because this version "
-                "has no API keys and would serve everybody who can reach it; put a proxy that "
-                "checks callers in front"
+                "expected a loopback address (127.0.0.1, [::1] or localhost), because without API "
+                "keys everybody who can reach it would be served; set edge.keys_file, or put a "
+                "proxy that checks callers in front"
             )
         return value
+
+    def located(self, folder: Path) -> Self:
+        """With its paths counted from the configuration's folder."""
+        paths = {"access_log_file": self.access_log_file, "keys_file": self.keys_file}
+        given = {name: folder / path for name, path in paths.items() if path is not None}
+        return self.model_copy(update=given)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -16,6 +16,8 @@ OPENAPI_PATH = "/openapi.json"
 
 _SCRIPT, _STYLE = "swagger-ui-bundle.js", "swagger-ui.css"
 _MEDIA_TYPES = {_SCRIPT: "text/javascript", _STYLE: "text/css"}
+DOCS_FILES = tuple(f"{DOCS_PATH}/{name}" for name in _MEDIA_TYPES)
+"""What the page loads."""
 _FOLDER = Path(str(files("fastapi_offline"))) / "static"
 # No icon to fetch, and no badge, for which a validator elsewhere would be asked.
 _NO_ICON = "data:,"

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from chassis.errors import Fault, Reason
 from cohabit.common.v1 import common_pb2
 from edge.body import Bodies, Room
-from edge.fairness import key_of
+from edge.keys.caller import Caller, caller_of, fairness_key_of
 from edge.tier import TierRule
 
 
@@ -40,8 +40,14 @@ class Guest:
     tier: "common_pb2.Tier.ValueType"
     key: str
     """Fairness key; empty: none."""
+    caller: Caller
     room: Room
     """For its body."""
+
+    @property
+    def owner(self) -> str:
+        """Whose its work is: what is kept of it, in a store or a cache, is for nobody else."""
+        return self.caller.name or self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +65,6 @@ class Entrance:
         `max_body`: bytes its body may have; 0: as many as any.
         """
         with self.door.enter(), self.bodies.room(max_body) as room:
-            yield Guest(self.tiers.of(request.headers), key_of(request.headers), room)
+            caller = caller_of(request.scope)
+            tier = self.tiers.of(request.headers, caller.ceiling)
+            yield Guest(tier, fairness_key_of(request), caller, room)

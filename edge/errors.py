@@ -19,6 +19,9 @@ from edge.speech import PARAM
 failure: ContextVar[Reason | None] = ContextVar("failure", default=None)
 """How the request being served by the current task failed, for the access layer."""
 
+told: ContextVar[Fault | None] = ContextVar("told", default=None)
+"""What its client was told of that, if anything."""
+
 
 def bad_field(param: str | None, message: str, reason: Reason = Reason.INVALID_REQUEST) -> Fault:
     """A refusal of one field of the request; `param` names it as the client wrote it."""
@@ -58,21 +61,28 @@ def envelope(fault: Fault) -> bytes:
 
 def event(fault: Fault) -> bytes:
     """The server-sent event that tells of `fault` after the headers."""
-    failure.set(fault.reason)
+    _note(fault)
     return speech.current.get().event(fault, log.request_id.get())
 
 
 def response(fault: Fault) -> Response:
     """The whole HTTP answer that tells of `fault`."""
-    failure.set(fault.reason)
+    _note(fault)
     status = fault.row.http
     headers = {}
+    if status == 401:
+        headers["www-authenticate"] = 'Bearer realm="cohabit"'
     if fault.retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(fault.retry_after_s)))
         headers["retry-after-ms"] = str(max(1, round(fault.retry_after_s * 1000)))
     elif status in (408, 409, 429) or status >= 500:
         headers["x-should-retry"] = "false"
     return Response(envelope(fault), status, headers, media_type="application/json")
+
+
+def _note(fault: Fault) -> None:
+    failure.set(fault.reason)
+    told.set(fault)
 
 
 def internal(error: BaseException) -> Fault:

@@ -1,7 +1,7 @@
 """Among whom capacity is shared: the name a client gives itself in a header.
 
 It is a wish, as the tier is: without API keys nobody can be held to a name, and a name is of use
-only where clients do not work against each other.
+only where clients do not work against each other. With keys (`keys.caller`) it is passed over.
 """
 
 from starlette.datastructures import Headers

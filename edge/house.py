@@ -3,6 +3,8 @@
 Reads only. What may be changed is in `admin_calls`.
 """
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -19,11 +21,14 @@ from edge import house_reading as reading
 from edge import house_views as views
 from edge.catalog import Catalog
 from edge.errors import model_not_found
+from edge.signals.failures import Failures
+from edge.standing import Standing
 
 if TYPE_CHECKING:
     from cohabit.broker.v1.broker_pb2_grpc import BrokerServiceAsyncStub
 
 _ASK_S = 5.0
+_SHOWN_FAILURES = 5
 _PROBE_S = 1.0
 
 Reach = Literal["ok", "unreachable"]
@@ -46,7 +51,7 @@ class _Seen:
         self.services[service] = "unreachable"
         self.reasons.append(why)
 
-    def view(self, version: str) -> views.HouseStatus:
+    def view(self, version: str, edge: views.EdgeView) -> views.HouseStatus:
         """All of it."""
         for name in sorted(self.scheduler.unreachable_workers):
             self.miss(name, f"The {name} service does not answer.")
@@ -56,11 +61,31 @@ class _Seen:
             version=version,
             status="degraded" if self.reasons else "ok",
             reasons=self.reasons,
+            edge=edge,
             services=self.services,
             devices=list(self.devices),
             permits=views.PermitsView(self.scheduler.permits_total, self.scheduler.permits_in_use),
             queue=reading.tier_views(self.scheduler),
             models=[reading.model_view(model, _of(known, model)) for model in self.models],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeNow:
+    """What the edge knows of itself."""
+
+    standing: Standing = field(default_factory=Standing)
+    failures: Failures = field(default_factory=Failures)
+    began_s: float = field(default_factory=time.monotonic)
+
+    def view(self) -> views.EdgeView:
+        """As it stands. Reads files: call it on a thread."""
+        return views.EdgeView(
+            uptime_s=round(time.monotonic() - self.began_s),
+            draining=self.standing.draining,
+            workers=self.standing.workers,
+            workers_up=self.standing.up,
+            failures=self.failures.latest(_SHOWN_FAILURES),
         )
 
 
@@ -73,6 +98,9 @@ class House:
     services: Sequence[str]
     version: str
     jobs: Ready | None = None
+    edge: EdgeNow = field(default_factory=EdgeNow)
+    problems: Callable[[], list[str]] = list
+    """What is wrong with the edge itself, in sentences."""
 
     async def status(self) -> views.HouseStatus:
         """Never raises Fault: what does not answer is part of the answer."""
@@ -87,7 +115,10 @@ class House:
         except Fault as fault:
             seen.miss("broker", fault.message)
         await self._see_jobs(seen)
-        return seen.view(self.version)
+        if self.edge.standing.amiss:
+            seen.reasons.append(self.edge.standing.amiss)
+        seen.reasons += self.problems()
+        return seen.view(self.version, await asyncio.to_thread(self.edge.view))
 
     async def models(self) -> views.AdminModelList:
         """Every configured model. Raises Fault."""

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from edge.signals.failures import Failure
+
 State = Literal["cold", "loading", "ready", "draining", "failed", "unknown"]
 
 
@@ -204,6 +206,19 @@ class TierView(msgspec.Struct):
     oldest_wait_ms: int
 
 
+class EdgeView(msgspec.Struct):
+    """The edge, which answers this."""
+
+    uptime_s: int
+    """Of the worker that answers."""
+    draining: bool
+    """It has been told to stop, and finishes what runs."""
+    workers: int
+    workers_up: int
+    failures: list[Failure]
+    """The last answers of 5xx, at most five; /errors has more."""
+
+
 class HouseStatus(msgspec.Struct):
     """What this house is, at one moment."""
 
@@ -211,6 +226,7 @@ class HouseStatus(msgspec.Struct):
     status: Literal["ok", "degraded"]
     reasons: list[str]
     """What is amiss, one sentence each."""
+    edge: EdgeView
     services: dict[str, Literal["ok", "unreachable"]]
     devices: list[DeviceView]
     permits: PermitsView

@@ -59,9 +59,11 @@ class Listener:
         return str(bound[0]), int(bound[1])
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Begin to accept, with whoever could not be taken before."""
         self._timer = None
         self._loop.add_reader(self._socket.fileno(), self._accept)
+        if self._offered is not None:
+            self._accept()
 
     async def close(self) -> None:
         """Take in whoever stands in line, and listen no more."""

@@ -15,14 +15,16 @@ from edge.described_text import LEGACY_PATHS, TEXT
 from edge.documenting import REF
 from edge.jobs import described as jobs
 from edge.pictures import described as pictures
+from edge.signals.failures import FailureList
 from edge.speech import ErrorEnvelope
 
-DESCRIPTION = """Many models living on one GPU, for clients that talk to OpenAI or Anthropic.
+NO_KEY = "No key is needed."
+DESCRIPTION = f"""Many models living on one GPU, for clients that talk to OpenAI or Anthropic.
 
 A model is loaded when it is first asked for; requests wait their turn by tier, which the header
 `x-cohabit-tier` names, and within a tier clients share by the name that each gives itself in
 `x-cohabit-key`. Every answer that is an error has the body of its dialect: the message is for
-people, the code for machines, and `retry-after` is set where waiting helps. No key is needed. A
+people, the code for machines, and `retry-after` is set where waiting helps. {NO_KEY} A
 field that is not supported is refused by name.
 """
 _TAGS = (
@@ -52,7 +54,7 @@ class Welcome(msgspec.Struct):
 
 _TYPES: tuple[type, ...] = (
     *house_views.TYPES,
-    *(ModelList, ModelObject, ModelPage, ModelInfo, Health, Welcome),
+    *(ModelList, ModelObject, ModelPage, ModelInfo, Health, Welcome, FailureList),
     *(ErrorEnvelope, AnthropicError),
 )
 _RAW = {**TEXT, **MORE, **pictures.PICTURES, **cutouts.CUTOUTS, **jobs.JOBS}

@@ -7,6 +7,7 @@ from starlette.types import ASGIApp
 from chassis.main import Context
 from edge.app import open_app
 from edge.config import EdgeConfig
+from edge.keys.counting import Counting
 from edge.responses.in_flight import InFlight
 from edge.responses.shelf import Shelf
 from edge.standing import Standing
@@ -18,6 +19,7 @@ def opened(
     standing: Standing,
     shelf: Shelf | None = None,
     in_flight: InFlight | None = None,
+    counting: Counting | None = None,
 ) -> AbstractAsyncContextManager[ASGIApp]:
     """Connected until the block ends. `config`: that of this process; the rest as `open_app`."""
     house, document = context.house, context.document
@@ -31,4 +33,5 @@ def opened(
         standing=standing,
         shelf=shelf,
         in_flight=in_flight,
+        counting=counting,
     )

@@ -125,9 +125,10 @@ class Protocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count; trailers come here, too."""
+        """Count. Trailers come here, too, and are no headers: a proxy has not looked at them."""
         self._count(len(name) + len(value) + _LINE_BYTES)
-        super().on_header(name, value)
+        if self._at is not _At.BODY:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begin the request, unless the parser is about to leave over an upgrade."""

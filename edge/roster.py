@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from chassis.errors import Fault
 from cohabit.models.v1 import models_pb2
+from edge.keys.caller import Caller
 
 _FRESH_S = 1.0
 
@@ -26,8 +27,20 @@ class Roster:
         self._looked_s: float | None = None
         self._looking = asyncio.Lock()
 
-    async def behind(self, name: str) -> tuple[models_pb2.Model, ...]:
-        """The models that may serve whoever asks for `name`; none when it is not known."""
+    async def behind(self, name: str, caller: Caller) -> tuple[models_pb2.Model, ...]:
+        """The models that may serve `caller`, who asks for `name`; none when it is not known.
+
+        Raises Fault when they are not for this caller.
+        """
+        behind = await self._behind(name)
+        caller.check_model(name, behind)
+        return behind
+
+    async def knows(self, name: str) -> bool:
+        """Whether there is anything of that name."""
+        return bool(await self._behind(name))
+
+    async def _behind(self, name: str) -> tuple[models_pb2.Model, ...]:
         if name not in self._named:
             async with self._looking:
                 if name not in self._named and not self._fresh():

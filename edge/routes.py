@@ -7,9 +7,8 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
@@ -25,8 +24,11 @@ from edge.documenting import PAGED, SPOKEN, answers
 from edge.house import House
 from edge.house_views import HouseStatus
 from edge.jobs.wiring import Jobs
+from edge.keys.caller import caller_of
+from edge.keys.described import lock
 from edge.pictures.wiring import Pictures
 from edge.responses.routes import Responses, add_responses
+from edge.signals.wiring import Signals
 from edge.standing import Standing
 
 VERSION = "0.1.0"
@@ -41,9 +43,15 @@ def routes(
     admin: AdminRoutes,
     pictures: Pictures,
     jobs: Jobs,
+    signals: Signals,
     standing: Standing,
+    *,
+    keyed: bool = False,
 ) -> FastAPI:
-    """All routes, with every error in the envelope of its dialect; `raw` are those to models."""
+    """All routes, with every error in the envelope of its dialect; `raw` are those to models.
+
+    `keyed`: whether keys are asked for, which the gate does and the documentation tells.
+    """
     app = FastAPI(
         openapi_url=OPENAPI_PATH,
         docs_url=None,
@@ -59,13 +67,14 @@ def routes(
     _add_models(app, catalog)
     _add_probes(app, catalog, standing)
     _add_status(app, house)
+    signals.add_to(app)
     admin.add_to(app)
     _add_welcome(app)
     add_docs(app)
     app.add_exception_handler(Fault, errors.on_fault)
     app.add_exception_handler(HTTPException, _NoRoute(app))
     app.add_exception_handler(Exception, errors.on_bug)
-    app.openapi = _Documented(app, tuple(raw))  # type: ignore[method-assign]
+    app.openapi = _Documented(app, tuple(raw), keyed=keyed)  # type: ignore[method-assign]
     return app
 
 
@@ -96,9 +105,10 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
     )
     async def list_models(request: Request) -> Response:
         if speech.current.get() is not ANTHROPIC:
-            return _json(await catalog.models())
+            return _json(await catalog.models(caller_of(request.scope)))
         wish = anthropic_models.page_wish(request.query_params)
-        return _json(anthropic_models.page(await catalog.named(), wish))
+        named = await catalog.named(caller_of(request.scope))
+        return _json(anthropic_models.page(named, wish))
 
     @app.get(
         "/v1/models/{name:path}",
@@ -107,10 +117,11 @@ def _add_models(app: FastAPI, catalog: Catalog) -> None:
         openapi_extra=SPOKEN,
         responses=answers((ModelObject, anthropic_models.ModelInfo), "The model.", 404, 503),
     )
-    async def get_model(name: str) -> Response:
+    async def get_model(name: str, request: Request) -> Response:
+        caller = caller_of(request.scope)
         if speech.current.get() is not ANTHROPIC:
-            return _json(await catalog.model(name))
-        return _json(anthropic_models.info(name, await catalog.behind(name)))
+            return _json(await catalog.model(name, caller))
+        return _json(anthropic_models.info(name, await catalog.behind(name, caller)))
 
 
 def _add_probes(app: FastAPI, catalog: Catalog, standing: Standing) -> None:
@@ -139,16 +150,6 @@ def _add_probes(app: FastAPI, catalog: Catalog, standing: Standing) -> None:
             raise Fault(Reason.SERVICE_UNAVAILABLE, standing.amiss, retry_after_s=1.0)
         await catalog.ready()
         return _json(Health("ok"))
-
-    @app.get(
-        "/metrics",
-        tags=["probes"],
-        summary="Read the metrics",
-        response_class=PlainTextResponse,
-        response_description="In Prometheus' text format.",
-    )
-    async def metrics() -> Response:
-        return Response(generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 def _add_status(app: FastAPI, house: House) -> None:
@@ -182,9 +183,8 @@ def _json(value: Any) -> Response:
 class _Documented:
     """What FastAPI knows of its routes, completed once, on first use."""
 
-    def __init__(self, app: FastAPI, raw: tuple[str, ...]) -> None:
-        self._app = app
-        self._raw = raw
+    def __init__(self, app: FastAPI, raw: tuple[str, ...], *, keyed: bool) -> None:
+        self._app, self._raw, self._keyed = app, raw, keyed
         self._document: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
@@ -197,7 +197,8 @@ class _Documented:
                 routes=self._app.routes,
                 tags=openapi.tags(self._raw),
             )
-            self._document = openapi.complete(known, self._raw)
+            whole = openapi.complete(known, self._raw)
+            self._document = lock(whole) if self._keyed else whole
         return self._document
 
 

@@ -82,7 +82,7 @@ class Connections(uvicorn.Server):
     def drain(self) -> None:
         """From now on every answer that begins is the last one on its connection."""
         self._standing.draining = True
-        for connection in self._connections():
+        for connection in self.protocols():
             connection.last_answer()
 
     async def finish(self, drain_s: float) -> None:
@@ -90,7 +90,7 @@ class Connections(uvicorn.Server):
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + drain_s
         while (self.count or self.server_state.tasks) and loop.time() < ends_at:
-            for connection in self._connections():
+            for connection in self.protocols():
                 connection.leave_if_quiet(QUIET_S)
             await asyncio.sleep(_LOOK_S)
         tasks = list(self.server_state.tasks)
@@ -104,7 +104,7 @@ class Connections(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """What is left: connections that are quiet, or that take no last word."""
-        for connection in self._connections():
+        for connection in self.protocols():
             connection.transport.close()
 
     def _protocol(self) -> Protocol:
@@ -116,7 +116,8 @@ class Connections(uvicorn.Server):
             left=self._left,
         )
 
-    def _connections(self) -> list[Protocol]:
+    def protocols(self) -> list[Protocol]:
+        """Those that are open."""
         return [it for it in self.server_state.connections if isinstance(it, Protocol)]
 
     def _arrived(self, task: asyncio.Task[object]) -> None:
@@ -148,6 +149,10 @@ class HttpServer:
         await self._connections.open()
         self._listener.start()
         return self._listener.address
+
+    def connections(self) -> list[Protocol]:
+        """Those that are open."""
+        return self._connections.protocols()
 
     async def stop(self) -> None:
         """All four steps."""

@@ -70,12 +70,13 @@ class RunsEndpoint:
         request = Request(scope, receive)
         with self.entrance.enter(request) as guest:
             body = json_body.decode(_decoder, await guest.room.read(request))
+            behind = await self.roster.behind(body.model, guest.caller)
+            _check_simulated(body.model, behind)
             work = self._run(body, Ask(body.model, guest.tier, key=guest.key))
             answer = _encode(await while_connected(receive, work))
         await Response(answer, media_type="application/json")(scope, receive, send)
 
     async def _run(self, body: RunBody, ask: Ask) -> RunAnswer:
-        _check_simulated(body.model, await self.roster.behind(body.model))
         run = _Run(body.work_ms or 0)
         try:
             async with aclosing(self.admission.run(ask, run.start)) as events:

@@ -70,7 +70,7 @@ class SingleEndpoint:
             await WholeBody(body, "application/json", self.stall_s)(scope, receive, send)
 
     async def _answer(self, wanted: Wanted, guest: Guest) -> bytes:
-        check_kind(wanted.kind, await self.roster.behind(wanted.model))
+        check_kind(wanted.kind, await self.roster.behind(wanted.model, guest.caller))
         served = wanted.model
 
         def start(engine: "Engine", turn: Turn) -> "UnaryUnaryCall[Any, Message]":

@@ -24,12 +24,18 @@ class TierRule:
     default: "pb.Tier.ValueType"
     ceiling: "pb.Tier.ValueType"
 
-    def of(self, headers: Headers) -> "pb.Tier.ValueType":
-        """The tier of a request with these headers. Raises Fault for an unknown one."""
+    def of(
+        self, headers: Headers, own_ceiling: "pb.Tier.ValueType | None" = None
+    ) -> "pb.Tier.ValueType":
+        """The tier of a request with these headers. Raises Fault for an unknown one.
+
+        `own_ceiling`: that of the caller's key, where it has one.
+        """
+        ceiling = self.ceiling if own_ceiling is None else own_ceiling
         wish = headers.get(HEADER)
         if wish is None:
-            return min(self.default, self.ceiling)
+            return min(self.default, ceiling)
         if wish not in TIERS:
             known = ", ".join(TIERS)
             raise bad_field(HEADER, f"The header {HEADER} must be one of {known}.")
-        return min(TIERS[wish], self.ceiling)
+        return min(TIERS[wish], ceiling)

@@ -27,6 +27,7 @@ from edge.chat_body import MOST_MESSAGES, ChatMessage
 from edge.disconnect import while_connected
 from edge.entrance import Entrance
 from edge.errors import bad_field
+from edge.keys.caller import Caller
 from edge.roster import by_name
 
 if TYPE_CHECKING:
@@ -177,11 +178,11 @@ class TokensEndpoint:
         with self.entrance.enter(request) as guest:
             raw = await guest.room.read(request)
             asked = await asyncio.to_thread(self.parse, raw)
-            body = await while_connected(receive, self._answer(asked))
+            body = await while_connected(receive, self._answer(asked, guest.caller))
         await Response(body, media_type="application/json")(scope, receive, send)
 
-    async def _answer(self, asked: Asked) -> bytes:
-        model = _found(asked.model, await self.listing())
+    async def _answer(self, asked: Asked, caller: Caller) -> bytes:
+        model = _found(asked.model, await self.listing(), caller)
         address = self.addresses.get(model.service)
         if address is None:
             message = f"The model `{model.key}` is hosted by a service that the edge cannot reach."
@@ -193,14 +194,19 @@ class TokensEndpoint:
                 raise fault_of(error, model.service) from None
 
 
-def _found(name: str, listed: Sequence[models_pb2.Model]) -> models_pb2.Model:
+def _found(name: str, listed: Sequence[models_pb2.Model], caller: Caller) -> models_pb2.Model:
     """The model of that name, or the only one. Raises Fault."""
-    known = [model for model in listed if model.kind in _WITH_TOKENS]
+    known = [
+        model
+        for model in listed
+        if model.kind in _WITH_TOKENS and caller.may_ask(model.key, (model,))
+    ]
     if name:
-        behind = by_name(listed).get(name)
+        behind = by_name(listed).get(name, ())
+        caller.check_model(name, behind)
         if not behind:
             raise errors.model_not_found(name)
-        if behind[0] not in known:
+        if behind[0].kind not in _WITH_TOKENS:
             raise bad_field("model", f"The model `{name}` has no tokens; name one that reads text.")
         return behind[0]  # twins share their tokens
     if len(known) != 1:

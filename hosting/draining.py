@@ -39,9 +39,12 @@ async def _drain(
         landlord.step(hosted, tenancy, Step.DRAIN)
     tenancy.drainers += 1
     try:
-        running = await engine.drain(within_s, force=force)
-        if running is None and await _died(engine):
+        answer = await engine.drain(within_s, force=force)
+        if answer is None and await _died(engine):
             return
+        running = answer.running if answer is not None else None
+        if answer is not None:
+            landlord.take_figures(tenancy, answer.figures)
         if running and not force:
             raise model_busy(hosted.spec.key, running)
         if running is None and not force:

@@ -61,8 +61,8 @@ class EngineServicer(rpc.EngineServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> pb.DrainEngineResponse:
         running = await self._process.permits.drain(request.within_ms / 1000, force=request.force)
-        self._process.report_figures()  # it may be stopped next
-        return pb.DrainEngineResponse(running=running)
+        figures = self._process.figures_event().figures
+        return pb.DrainEngineResponse(running=running, figures=figures)
 
 
 def permit_event(

@@ -169,8 +169,9 @@ class EngineHandle:
         known = {r.value for r in Reason}
         return Fault(Reason(reason) if reason in known else Reason.MODEL_FAILED, message)
 
-    async def drain(self, within_s: float, *, force: bool) -> int | None:
-        """Have it take nothing new until what runs is over; how much runs on after `within_s`.
+    async def drain(self, within_s: float, *, force: bool) -> pb.DrainEngineResponse | None:
+        """Have it take nothing new until what runs is over; how much runs on after `within_s`, and
+        what it has counted.
 
         With `force` the rest is ended. None: it has not answered, nor is it going to.
         """
@@ -178,11 +179,10 @@ class EngineHandle:
         async with open_channel(self.address) as channel:
             stub: rpc.EngineServiceAsyncStub = rpc.EngineServiceStub(channel)
             try:
-                answer = await stub.DrainEngine(request, timeout=within_s + _EVICTION_S)
+                return await stub.DrainEngine(request, timeout=within_s + _EVICTION_S)
             except grpc.aio.AioRpcError as error:
                 log.get().warning("drain broke", instance=self.instance_id, code=error.code().name)
                 return None
-        return answer.running
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL after `grace_s`; returns when the process is gone."""

@@ -187,8 +187,7 @@ class Landlord:
                 if event.usage.HasField("speculation"):
                     self._guessed(hosted, tenancy, event.usage.speculation)
             case "figures":
-                metrics.count_figures(tenancy.spec.key, tenancy.figures, event.figures)
-                tenancy.figures = event.figures
+                self.take_figures(tenancy, event.figures)
             case "permit":
                 self._permit(hosted, tenancy, event.permit)
             case "failed":
@@ -208,6 +207,11 @@ class Landlord:
             metrics.count_speculation(tenancy.spec.key, tenancy.speculation, told)
             tenancy.speculation = told
             self.tell(hosted)
+
+    def take_figures(self, tenancy: Tenancy, told: pb.EngineFigures) -> None:
+        """Its engine has said what it counts; by two ways, so that the newer may come first."""
+        if metrics.count_figures(tenancy.spec.key, tenancy.figures, told):
+            tenancy.figures = told
 
     def _permit(self, hosted: Hosted, tenancy: Tenancy, change: pb.PermitChange) -> None:
         if change.phase == pb.PermitChange.PHASE_STARTED:

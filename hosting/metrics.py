@@ -125,6 +125,8 @@ async def _publish(models: Models) -> None:
 
 
 def _show(model: pb.Model) -> None:
+    for outcome in ("ready", "failed", "given_up"):
+        LOADS.labels(model.key, outcome)  # from 0 on, so that the first one is seen as such
     for state in State:
         STATE.labels(model.key, state.name.lower()).set(state.value == model.state)
     INSTANCES.labels(model.key).set(len(model.instances))
@@ -133,11 +135,14 @@ def _show(model: pb.Model) -> None:
     DEGRADED.labels(model.key).set(sum(one.placement.degraded for one in model.instances))
 
 
-def count_figures(model: str, before: pb.EngineFigures, now: pb.EngineFigures) -> None:
-    """Add what has come to one engine's figures since it told `before`."""
-    for name in COUNTED.keys() & now.counted.keys():
-        more = now.counted[name] - before.counted.get(name, 0)
-        COUNTED[name].labels(model).inc(max(0, more))
+def count_figures(model: str, before: pb.EngineFigures, now: pb.EngineFigures) -> bool:
+    """Add what has come to one engine's figures since it told `before`; False: they are older."""
+    more = {name: now.counted[name] - before.counted.get(name, 0) for name in now.counted}
+    if any(count < 0 for count in more.values()):
+        return False
+    for name in COUNTED.keys() & more.keys():
+        COUNTED[name].labels(model).inc(more[name])
+    return True
 
 
 def count_load(model: str, load_ms: int, *, renewed: bool) -> None:

@@ -1,7 +1,6 @@
 """The edge as a process of its own, `python -P -m edge`, for tests of how it lives and ends."""
 
 import asyncio
-
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -15,8 +14,9 @@ import psutil
 import yaml
 
 from chassis.process import child_env
+from edge.workers.child import SLOT_ENV
 
-READY_S = 30.0
+READY_S = 60.0
 DEADLINE_S = 15.0
 
 
@@ -34,9 +34,13 @@ class EdgeProcess:
         return host, int(port)
 
     def workers(self) -> list[psutil.Process]:
-        """By age."""
-        children = psutil.Process(self.process.pid).children()
-        return sorted(children, key=lambda it: it.create_time())
+        return psutil.Process(self.process.pid).children()
+
+    def worker(self, slot: int) -> psutil.Process:
+        for process in self.workers():
+            if process.environ()[SLOT_ENV] == str(slot):
+                return process
+        raise LookupError(slot)
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -55,15 +59,13 @@ async def edge_process(
     folder: Path, scheduler: str, engine: str, services: Sequence[str] = ("llm",), **edge: Any
 ) -> AsyncIterator[EdgeProcess]:
     """An edge with the peers at these addresses, ready; killed at the end if it still runs."""
-    folder.mkdir(exist_ok=True)
     whole = {
         "run_dir": "run",
         "addresses": {"scheduler": scheduler, **dict.fromkeys(("broker", *services), engine)},
         **{service: {} for service in services},
         "edge": {"listen": "127.0.0.1:0", **edge},
     }
-    config = folder / "cohabit.yaml"
-    config.write_text(yaml.safe_dump(whole))
+    config = _written(folder, whole)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "edge", "--config", str(config),
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
@@ -83,6 +85,13 @@ async def edge_process(
             process.kill()
         await process.wait()
         await reading
+
+
+def _written(folder: Path, whole: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    config = folder / "cohabit.yaml"
+    config.write_text(yaml.safe_dump(whole))
+    return config
 
 
 async def _read(

@@ -5,8 +5,9 @@
 and one in the log), `resident_mib` (what it claims to hold; 100 unless told),
 `guesses` (it claims to guess ahead, and one token more each time that it is asked),
 `fails_with_file` and `slow_with_file` (a load fails, or takes for ever, while the file is there).
-Generate echoes the prompt; the prompt "hold" runs until it is cancelled, "burst" says more than a
-watcher may have waiting, so that the end of its permit goes unheard, "flood" never ends, and
+Generate echoes the prompt, and counts its characters as tokens; the prompt "hold" runs until it is
+cancelled, "burst" says more than a watcher may have waiting, so that the end of its permit goes
+unheard, "flood" never ends, and
 "take LEASE MIB" runs until it is cancelled, claims so much transient memory, and names the lease
 for it. "stuck LEASE MIB" is the same, but cannot be cancelled: the process renews instead.
 "announce FILE" says that it renews, and does when the file is gone; "vanish" renews unannounced.
@@ -55,6 +56,7 @@ class Echo(llm_pb2_grpc.LanguageModelServiceServicer):
         async with self._process.permits.use(permit_of(context), lease_id):
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
             with self._taking(mib), self._unless_stuck(word):
+                self._process.count(completion_tokens=len(request.prompt), nobodys_name=1)
                 yield llm_pb2.GenerateResponse(text=request.prompt)
                 if word in ("hold", "take", "stuck"):
                     await asyncio.Event().wait()
@@ -131,6 +133,7 @@ async def load(process: EngineProcess) -> models_pb2.EngineReady:
         log.get().info(say)
     echo = Echo(process)
     process.usage = echo.usage
+    process.held = lambda: {"kv_cells": 7, "nobodys_name": 1}
     if engine.get("guesses"):
         process.speculation = _more_each_time()
     log.get().info("extras", there=list(process.birth.extras))

@@ -16,6 +16,7 @@ _ROLES = {
     "services.scheduler": "scheduler",
     "services.broker": "broker",
     "edge": "edge",
+    "edge.workers.worker": "edge",
 }
 
 

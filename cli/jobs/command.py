@@ -52,6 +52,9 @@ def command(
         typer.Option("--save", metavar="FOLDER", help="Write the job's results into a folder."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Save over files that exist.")] = False,
+    owner: Annotated[
+        str, typer.Option("--owner", metavar="KEY", help="Jobs of this API key, by its name.")
+    ] = "",
     config_path: ConfigOption = None,
     json_wanted: JsonOption = False,
 ) -> None:
@@ -61,20 +64,20 @@ def command(
     if job_id is None:
         one = {"--watch": watch, "--cancel": cancel, "--save": save, "--force": force}
         _refuse(one, "{} is for one job; name it: `cohabit jobs ID {}`.")
-        shell.show_list(
-            config_path, states or (), limit or _USUAL_LIMIT, follow=follow, as_json=json_wanted
-        )
+        which = shell.Which(states or (), limit or _USUAL_LIMIT, owner)
+        shell.show_list(config_path, which, follow=follow, as_json=json_wanted)
         return
     many = {"--state": states, "--limit": limit, "--follow": follow}
     _refuse(many, "{} is for the list; leave it out, or the job.")
     if cancel:
         others = {"--watch": watch, "--save": save, "--force": force}
         _refuse(others, "--cancel stands alone; leave {} out.")
-        shell.cancel(config_path, job_id, as_json=json_wanted)
+        shell.cancel(config_path, owner, job_id, as_json=json_wanted)
         return
     if save is None:
         _refuse({"--force": force}, "{} is for --save; leave it out.")
-    shell.show(config_path, job_id, shell.Wish(watch, save, force), as_json=json_wanted)
+    wish = shell.Wish(watch, save, force)
+    shell.show(config_path, owner, job_id, wish, as_json=json_wanted)
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

@@ -63,7 +63,7 @@ async def _write(
     calls: JobCalls, job: pb.Job, result: pb.Result, path: Path, *, force: bool
 ) -> None:
     seen = hashlib.sha256()
-    pieces = calls.read(job.job_id, result.result_id, Span(0, result.size_bytes))
+    pieces = calls.read(job.owner, job.job_id, result.result_id, Span(0, result.size_bytes))
     try:
         with new_file(path, force=force) as out:
             async with aclosing(pieces):

@@ -36,6 +36,17 @@ _WIDEST = 160
 
 
 @dataclass(frozen=True, slots=True)
+class Which:
+    """Which jobs are meant, where the list is."""
+
+    states: Sequence[str]
+    """By name; empty: all."""
+    limit: int
+    owner: str
+    """The API key that they were handed in with; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """What is to be done with one job, besides showing it."""
 
@@ -45,22 +56,20 @@ class Wish:
     force: bool = False
 
 
-def show_list(
-    config_path: Path | None, states: Sequence[str], limit: int, *, follow: bool, as_json: bool
-) -> None:
-    """Print the newest jobs, or keep them on the terminal. `states`: by name, empty: all."""
+def show_list(config_path: Path | None, which: Which, *, follow: bool, as_json: bool) -> None:
+    """Print the newest jobs, or keep them on the terminal."""
     if follow:
-        _follow(config_path, states, limit, as_json=as_json)
-    jobs = _asked(config_path, lambda calls: newest(calls, states, limit))
+        _follow(config_path, which, as_json=as_json)
+    jobs = _asked(config_path, lambda calls: newest(calls, which))
     if as_json:
         _print_json([_view(job) for job in jobs])
     else:
         print_page([job_table(jobs, time.time() * 1000)], page_console(_WIDEST))
 
 
-def cancel(config_path: Path | None, job_id: str, *, as_json: bool) -> None:
+def cancel(config_path: Path | None, owner: str, job_id: str, *, as_json: bool) -> None:
     """Ask a job to end, and print what it came to."""
-    job = _asked(config_path, lambda calls: calls.cancel(job_id))
+    job = _asked(config_path, lambda calls: calls.cancel(owner, job_id))
     if as_json:
         _print_json(_view(job))
         return
@@ -69,10 +78,10 @@ def cancel(config_path: Path | None, job_id: str, *, as_json: bool) -> None:
         note(f"It ends with its call; `cohabit jobs {job.job_id} --watch` tells when.")
 
 
-def show(config_path: Path | None, job_id: str, wish: Wish, *, as_json: bool) -> None:
+def show(config_path: Path | None, owner: str, job_id: str, wish: Wish, *, as_json: bool) -> None:
     """Print one job, once what is wished for is done. Exit 1 when a watched one did not succeed."""
     try:
-        job, files = _asked(config_path, lambda calls: _done(calls, job_id, wish))
+        job, files = _asked(config_path, lambda calls: _done(calls, owner, job_id, wish))
     except KeyboardInterrupt:
         note(f"Left it; the job goes on unless `cohabit jobs {job_id} --cancel` ends it.")
         raise typer.Exit(INTERRUPTED) from None
@@ -86,26 +95,26 @@ def show(config_path: Path | None, job_id: str, wish: Wish, *, as_json: bool) ->
         raise typer.Exit(1)
 
 
-async def _done(calls: JobCalls, job_id: str, wish: Wish) -> tuple[pb.Job, dict[str, Path]]:
+async def _done(
+    calls: JobCalls, owner: str, job_id: str, wish: Wish
+) -> tuple[pb.Job, dict[str, Path]]:
     if wish.watch:
         with watching.told() as tell:
-            job = await watching.watched(calls, job_id, tell)
+            job = await watching.watched(calls, owner, job_id, tell)
     else:
-        job = await calls.job(job_id)
+        job = await calls.job(owner, job_id)
     failed = wish.watch and job.state != pb.JOB_STATE_SUCCEEDED  # which the page says better
     if wish.folder is None or failed:
         return job, {}
     return job, await saving.save(calls, job, wish.folder, force=wish.force)
 
 
-def _follow(config_path: Path | None, states: Sequence[str], limit: int, *, as_json: bool) -> None:
+def _follow(config_path: Path | None, which: Which, *, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         raise Refused("--follow needs a terminal, and leaves no room for --json; leave it out.")
 
     async def drawn(calls: JobCalls) -> None:
-        await watching.follow(
-            lambda: newest(calls, states, limit), console=Console(highlight=False)
-        )
+        await watching.follow(lambda: newest(calls, which), console=Console(highlight=False))
 
     try:
         _asked(config_path, drawn)
@@ -123,20 +132,21 @@ def _asked(config_path: Path | None, work: Callable[[JobCalls], Awaitable[T]]) -
     return with_house(config_path, dialled)
 
 
-async def newest(calls: JobCalls, states: Sequence[str], limit: int) -> list[pb.Job]:
-    """At most `limit` jobs, in as many pages as that takes."""
+async def newest(calls: JobCalls, which: Which) -> list[pb.Job]:
+    """At most as many jobs as are meant, in as many pages as that takes."""
     found: list[pb.Job] = []
     token = ""
     while True:
         request = pb.ListJobsRequest(
-            states=[pb.JobState.Value(f"JOB_STATE_{state.upper()}") for state in states],
-            page_size=min(_PAGE, limit - len(found)),
+            owner=which.owner,
+            states=[pb.JobState.Value(f"JOB_STATE_{state.upper()}") for state in which.states],
+            page_size=min(_PAGE, which.limit - len(found)),
             page_token=token,
         )
         page = await calls.jobs(request)
         found += page.jobs
         token = page.next_page_token
-        if not token or len(found) >= limit:
+        if not token or len(found) >= which.limit:
             return found
 
 

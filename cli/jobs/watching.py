@@ -26,13 +26,13 @@ _POLL_S = 1.0
 Tell = Callable[[pb.Job], None]
 
 
-async def watched(calls: JobCalls, job_id: str, tell: Tell) -> pb.Job:
+async def watched(calls: JobCalls, owner: str, job_id: str, tell: Tell) -> pb.Job:
     """The job when it has ended, with its request; each change is told. Raises Fault."""
-    first = last = await calls.job(job_id)
+    first = last = await calls.job(owner, job_id)
     tell(first)
     if first.state in FINAL:
         return first
-    changes = calls.watch(job_id, first.revision)
+    changes = calls.watch(owner, job_id, first.revision)
     async with aclosing(changes):
         async for last in changes:
             tell(last)

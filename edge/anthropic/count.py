@@ -17,6 +17,7 @@ from edge.anthropic.request import parse_count
 from edge.catalog import Catalog
 from edge.disconnect import while_connected
 from edge.entrance import Entrance
+from edge.keys.caller import Caller
 from edge.measure import Measure, check_answers, widest_of
 from edge.roster import Roster
 
@@ -44,12 +45,13 @@ class CountEndpoint:
         with self.entrance.enter(request) as guest:
             raw = await guest.room.read(request)
             asked = await in_passing(len(raw), lambda: parse_count(raw))
-            tokens = await while_connected(receive, self._count(asked))
+            tokens = await while_connected(receive, self._count(asked, guest.caller))
             answer = Response(_encode(TokenCount(tokens)), media_type="application/json")
             await answer(scope, receive, send)
 
-    async def _count(self, asked: pb.CountTokensRequest) -> int:
+    async def _count(self, asked: pb.CountTokensRequest, caller: Caller) -> int:
         name = asked.model
-        behind = await self.roster.behind(name) or await self.catalog.behind(name)
+        known = await self.roster.behind(name, caller)
+        behind = known or await self.catalog.behind(name, caller)
         check_answers(behind)
         return await self.measure.tokens(widest_of(behind), asked)

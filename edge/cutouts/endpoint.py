@@ -59,8 +59,8 @@ class RemovalEndpoint:
             await WholeBody(body.data, body.mime_type, self.stall_s)(scope, receive, send)
 
     async def _answer(self, removal: Removal, guest: Guest) -> Written:
-        model = await self.choice.of(removal.model)
-        behind = await self.roster.behind(model)
+        model = await self.choice.of(removal.model, guest.caller)
+        behind = await self.roster.behind(model, guest.caller)
         self.choice.check(behind)
         asked = await self._with_pictures(removal, guest)
         served = Served(model, int(time.time()), 0)

@@ -31,15 +31,15 @@ SUBMIT_S = 60.0
 ASK_S = 10.0
 SILENCE_S = 30.0
 """The service says something at least every 10 s."""
-OWNER = ""
-"""The one owner of an installation without keys."""
+_NOBODY = ""
+"""Who asks whether the service answers: in open mode, the one owner of all jobs."""
 
 A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
 class JobCalls:
-    """Asks the job service; every method raises Fault."""
+    """Asks the job service; every method raises Fault, for another owner's job as for none."""
 
     stub: "JobServiceAsyncStub"
     resume_s: float
@@ -53,9 +53,9 @@ class JobCalls:
             self.stub.SubmitJob(request, timeout=SUBMIT_S, metadata=call_metadata())
         )
 
-    async def job(self, job_id: str) -> pb.Job:
+    async def job(self, owner: str, job_id: str) -> pb.Job:
         """A job with its request."""
-        request = pb.GetJobRequest(owner=OWNER, job_id=job_id)
+        request = pb.GetJobRequest(owner=owner, job_id=job_id)
         call = self.stub.GetJob(request, timeout=ASK_S, metadata=call_metadata())
         return (await _answer(call)).job
 
@@ -65,21 +65,21 @@ class JobCalls:
 
     async def ready(self, within_s: float) -> None:
         """Raises Fault unless the service answers."""
-        request = pb.ListJobsRequest(owner=OWNER, page_size=1)
+        request = pb.ListJobsRequest(owner=_NOBODY, page_size=1)
         await _answer(self.stub.ListJobs(request, timeout=within_s, metadata=call_metadata()))
 
-    async def cancel(self, job_id: str) -> pb.Job:
+    async def cancel(self, owner: str, job_id: str) -> pb.Job:
         """Ask a job to end; as it stands now."""
-        request = pb.CancelJobRequest(owner=OWNER, job_id=job_id)
+        request = pb.CancelJobRequest(owner=owner, job_id=job_id)
         call = self.stub.CancelJob(request, timeout=ASK_S, metadata=call_metadata())
         return (await _answer(call)).job
 
-    async def watch(self, job_id: str, seen: int) -> AsyncGenerator[pb.Job, None]:
+    async def watch(self, owner: str, job_id: str, seen: int) -> AsyncGenerator[pb.Job, None]:
         """The job after every change behind revision `seen`, to its final state."""
         told, over = 0, False
 
         def call() -> "UnaryStreamCall[Any, pb.WatchJobResponse]":
-            request = pb.WatchJobRequest(owner=OWNER, job_id=job_id, after_revision=seen)
+            request = pb.WatchJobRequest(owner=owner, job_id=job_id, after_revision=seen)
             return self.stub.WatchJob(request, timeout=self.stream_s, metadata=call_metadata())
 
         async with aclosing(self._resumed(call, lambda: over, lambda: told)) as messages:
@@ -88,13 +88,15 @@ class JobCalls:
                 told += 1
                 yield message.job
 
-    async def read(self, job_id: str, result_id: str, span: Span) -> AsyncGenerator[bytes, None]:
+    async def read(
+        self, owner: str, job_id: str, result_id: str, span: Span
+    ) -> AsyncGenerator[bytes, None]:
         """These bytes of a result, in pieces of at most 1 MiB."""
         at = span.first
 
         def call() -> "UnaryStreamCall[Any, pb.ReadResultResponse]":
             request = pb.ReadResultRequest(
-                owner=OWNER, job_id=job_id, result_id=result_id, offset_bytes=at
+                owner=owner, job_id=job_id, result_id=result_id, offset_bytes=at
             )
             return self.stub.ReadResult(request, timeout=self.stream_s, metadata=call_metadata())
 

@@ -16,13 +16,15 @@ from edge.disconnect import while_connected
 from edge.entrance import Entrance, Guest
 from edge.errors import bad_field, renamed
 from edge.jobs.body import MOST_KEY_CHARS
-from edge.jobs.calls import OWNER, JobCalls
+from edge.jobs.calls import JobCalls
 from edge.jobs.parsing import Parse
 from edge.jobs.reading import job_view
 from edge.jobs.submission import Submission
+from edge.keys.caller import Caller
 from edge.pictures.fetch import Fetch
 from edge.pictures.source import PictureSource
 from edge.pictures.upload import read_form
+from edge.roster import Roster
 
 KEY_HEADER = "idempotency-key"
 _REPLAYED = {"idempotent-replayed": "true"}
@@ -36,6 +38,7 @@ class Submitting:
 
     calls: JobCalls
     entrance: Entrance
+    roster: Roster
     fetch: Fetch
     makers: Choice
     """Of models that make pictures."""
@@ -67,12 +70,12 @@ class SubmitEndpoint:
         await told(scope, receive, send)
 
     async def _submit(self, submission: Submission, key: str, guest: Guest) -> pb.SubmitJobResponse:
-        await self._choose(submission)
+        await self._choose(submission, guest.caller)
         pictures = PictureSource(self.submitting.fetch, guest.room)
         for one in submission.pictures:
             one.media.CopyFrom(await pictures.media(one.source.value, one.source.param))
         request = pb.SubmitJobRequest(
-            owner=OWNER,
+            owner=guest.caller.name,
             idempotency_key=key,
             spec=submission.spec,
             keep_s=submission.keep_s,
@@ -83,13 +86,25 @@ class SubmitEndpoint:
         except Fault as fault:
             raise renamed(fault, submission.client_name) from None
 
-    async def _choose(self, submission: Submission) -> None:
+    async def _choose(self, submission: Submission, caller: Caller) -> None:
         for picture in submission.makers:
-            picture.model = await self.submitting.makers.of(picture.model)
+            picture.model = await self._chosen(self.submitting.makers, picture.model, caller)
         for picture in submission.backdrops:
-            picture.model = await self.submitting.backdrops.of(picture.model, "background_model")
+            picture.model = await self._chosen(
+                self.submitting.backdrops, picture.model, caller, "background_model"
+            )
         for cutout in submission.cutouts:
-            cutout.model = await self.submitting.mattes.of(cutout.model, submission.matte_param)
+            cutout.model = await self._chosen(
+                self.submitting.mattes, cutout.model, caller, submission.matte_param
+            )
+
+    async def _chosen(
+        self, choice: Choice, named: str, caller: Caller, param: str = "model"
+    ) -> str:
+        """The model of one step. Raises Fault when it is not for this caller."""
+        name = await choice.of(named, caller, param)
+        await self.submitting.roster.behind(name, caller)
+        return name
 
 
 def key_of(headers: Headers, in_body: str) -> str:

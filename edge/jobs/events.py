@@ -21,6 +21,7 @@ from edge.entrance import Door
 from edge.errors import bad_field
 from edge.jobs.calls import JobCalls
 from edge.jobs.reading import FINAL, job_view
+from edge.keys.caller import caller_of
 from edge.sse import Note, Patience, Source, stream_events
 
 HEADER = "last-event-id"
@@ -60,16 +61,17 @@ class Events:
 
     async def of(self, job_id: str, request: Request) -> Response:
         """The stream of one job, or 204 when its reader has seen the end. Raises Fault."""
-        seen = revision_of(request)
-        job = await self.calls.job(job_id)
+        seen, owner = revision_of(request), caller_of(request.scope).name
+        job = await self.calls.job(owner, job_id)
         if job.state in FINAL and seen == job.revision:
             return Response(status_code=204)
         # A revision that there never was would wait for ever.
-        return _Stream(self, job_id, min(seen, job.revision))
+        behind = min(seen, job.revision)
+        return _Stream(self, self.source(owner, job_id, behind))
 
-    async def source(self, job_id: str, seen: int) -> Source:
+    async def source(self, owner: str, job_id: str, seen: int) -> Source:
         """The events behind revision `seen`."""
-        async with aclosing(self.calls.watch(job_id, seen)) as jobs:
+        async with aclosing(self.calls.watch(owner, job_id, seen)) as jobs:
             async for job in jobs:
                 if job.revision != seen or job.state in FINAL:
                     yield event(job)
@@ -80,12 +82,11 @@ class Events:
 class _Stream(Response):
     """Streams when it is sent, as every answer of the framework is."""
 
-    def __init__(self, events: Events, job_id: str, seen: int) -> None:
+    def __init__(self, events: Events, source: Source) -> None:
         super().__init__()
-        self._events, self._job_id, self._seen = events, job_id, seen
+        self._events, self._source = events, source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Stream. Raises Fault before the first byte."""
         with self._events.door.enter():
-            source = self._events.source(self._job_id, self._seen)
-            await stream_events(source, self._events.patience, receive, send)
+            await stream_events(self._source, self._events.patience, receive, send)

@@ -26,6 +26,7 @@ from edge.jobs.ranges import (
     wanted_span,
 )
 from edge.jobs.reading import role_of
+from edge.keys.caller import caller_of
 
 _MAIN = (pb.RESULT_ROLE_IMAGE, pb.RESULT_ROLE_CUTOUT)
 
@@ -92,7 +93,8 @@ class Results:
         if span is not None:
             headers["content-range"] = f"bytes {span.first}-{span.end - 1}/{size}"
         headers["content-disposition"] = f'inline; filename="{_file_name(job_id, result)}"'
-        return _Bytes(self, job_id, result, span or Span(0, size), status, headers)
+        owner = caller_of(request.scope).name
+        return _Bytes(self, owner, job_id, result, span or Span(0, size), status, headers)
 
 
 def _beyond(size_bytes: int) -> Response:
@@ -114,6 +116,7 @@ class _Bytes(Response):
     def __init__(
         self,
         results: Results,
+        owner: str,
         job_id: str,
         result: pb.Result,
         span: Span,
@@ -123,7 +126,7 @@ class _Bytes(Response):
         headers["content-length"] = str(span.end - span.first)
         super().__init__(None, status, headers, media_type=result.mime_type)
         self._results, self._span = results, span
-        self._job_id, self._result_id = job_id, result.result_id
+        self._owner, self._job_id, self._result_id = owner, job_id, result.result_id
         self._began = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -139,7 +142,7 @@ class _Bytes(Response):
             errors.failure.set(fault.reason)
 
     async def _stream(self, send: Send) -> None:
-        pieces = self._results.calls.read(self._job_id, self._result_id, self._span)
+        pieces = self._results.calls.read(self._owner, self._job_id, self._result_id, self._span)
         async with aclosing(pieces):
             async for data in pieces:
                 await self._write(data, send)

@@ -26,6 +26,7 @@ from edge.jobs.results import Results
 from edge.jobs.routes import JobRoutes
 from edge.pictures.fetch import Fetch
 from edge.pictures.service import SERVICE
+from edge.roster import Roster
 from edge.sse import Patience
 
 
@@ -47,7 +48,12 @@ class Jobs:
 
 @asynccontextmanager
 async def open_jobs(
-    config: EdgeConfig, address: str, entrance: Entrance, catalog: Catalog, fetch: Fetch
+    config: EdgeConfig,
+    address: str,
+    entrance: Entrance,
+    catalog: Catalog,
+    roster: Roster,
+    fetch: Fetch,
 ) -> AsyncIterator[Jobs]:
     """The routes, connected until the block ends; none without an address of the job service."""
     if not address:
@@ -62,17 +68,24 @@ async def open_jobs(
             Events(calls, entrance.door, patience),
             Results(calls, entrance.door, config.write_stall_s),
         )
-        yield Jobs(_endpoints(config, calls, entrance, catalog, fetch), routes, calls.ready)
+        endpoints = _endpoints(config, calls, entrance, catalog, roster, fetch)
+        yield Jobs(endpoints, routes, calls.ready)
 
 
 def _endpoints(
-    config: EdgeConfig, calls: JobCalls, entrance: Entrance, catalog: Catalog, fetch: Fetch
+    config: EdgeConfig,
+    calls: JobCalls,
+    entrance: Entrance,
+    catalog: Catalog,
+    roster: Roster,
+    fetch: Fetch,
 ) -> dict[str, ASGIApp]:
     image = config.default_image_model
     kind = models_pb2.MODEL_KIND_DIFFUSION
     submitting = Submitting(
         calls=calls,
         entrance=entrance,
+        roster=roster,
         fetch=fetch,
         makers=Choice(kind, SERVICE, image, catalog),
         backdrops=Choice(kind, SERVICE, config.default_background_model or image, catalog),

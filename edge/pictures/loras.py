@@ -7,7 +7,9 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from edge.documenting import answers, query
+from edge.keys.caller import caller_of
 from edge.pictures.service import DiffusionService
+from edge.roster import Roster
 
 PATH = "/v1/loras"
 _MODEL = query("model", "Only those that this model can take.", {"type": "string", "minLength": 1})
@@ -36,7 +38,7 @@ class LoraList(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
-def add_loras(app: FastAPI, service: DiffusionService) -> None:
+def add_loras(app: FastAPI, service: DiffusionService, roster: Roster) -> None:
     """The route, for a house that has a service for diffusion models."""
 
     @app.get(
@@ -47,7 +49,10 @@ def add_loras(app: FastAPI, service: DiffusionService) -> None:
         responses=answers(LoraList, "The LoRAs that requests may name.", 404, 503),
     )
     async def list_loras(request: Request) -> Response:
-        told = await service.loras(request.query_params.get("model", ""))
+        model = request.query_params.get("model", "")
+        if model:
+            await roster.behind(model, caller_of(request.scope))
+        told = await service.loras(model)
         data = [
             LoraObject(
                 id=one.lora_id,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
 from edge.choice import Choice
+from edge.keys.caller import Caller
 from edge.roster import Roster
 
 _LOOKS = "image"
@@ -19,13 +20,13 @@ class PaintingModels:
     choice: Choice
     roster: Roster
 
-    async def named(self, wish: str) -> str:
+    async def named(self, wish: str, caller: Caller) -> str:
         """The name of the model to ask. Raises Fault."""
-        return await self.choice.of(wish)
+        return await self.choice.of(wish, caller)
 
-    async def behind(self, name: str) -> tuple[models_pb2.Model, ...]:
+    async def behind(self, name: str, caller: Caller) -> tuple[models_pb2.Model, ...]:
         """The models that may serve it; none when it is not known. Raises Fault for others."""
-        behind = await self.roster.behind(name)
+        behind = await self.roster.behind(name, caller)
         self.choice.check(behind)
         return behind
 

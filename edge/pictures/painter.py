@@ -66,8 +66,8 @@ class Painter:
 
         What the engine says is taken into `work` before it is told.
         """
-        name = await self.models.named(work.painting.model)
-        behind = await self.models.behind(name)
+        name = await self.models.named(work.painting.model, guest.caller)
+        behind = await self.models.behind(name, guest.caller)
         painting = work.painting = work.painting.for_model(edits=edits(behind))
         if looked_at := painting.looks_at():
             check_looks(behind, looked_at)

@@ -1,6 +1,6 @@
 """The routes of pictures, wired: there in a house with a service for diffusion models."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,12 +38,13 @@ class Pictures:
 
     endpoints: Mapping[str, ASGIApp] = field(default_factory=dict)
     """By path, for POST."""
-    service: DiffusionService | None = None
+    loras: Callable[[FastAPI], None] | None = None
+    """Adds the route that lists them."""
 
     def add_to(self, app: FastAPI) -> None:
         """The routes that are no POST."""
-        if self.service is not None:
-            add_loras(app, self.service)
+        if self.loras is not None:
+            self.loras(app)
 
 
 @asynccontextmanager
@@ -88,7 +89,7 @@ async def open_pictures(
                     described.BACKGROUNDS_PATH: backdrop(request.backdrop),
                     described.STYLE_PATH: backdrop(request.backdrop_in_style),
                 },
-                service,
+                partial(add_loras, service=service, roster=roster),
             )
         finally:
             await engines.close()

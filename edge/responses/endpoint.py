@@ -39,11 +39,11 @@ class ResponsesEndpoint:
         with self.answering.entrance.enter(request) as guest:
             raw = await guest.room.read(request)
             body = await in_passing(len(raw), lambda: json_body.decode(decoder, raw))
-            last = await self._last(body, guest.key)
+            last = await self._last(body, guest.owner)
             size_bytes = len(raw) + (last.size_bytes if last else 0)
             before, understood = await in_passing(size_bytes, lambda: _understood(body, last))
             response = framed(body, understood.tools, self.in_flight.new_id(), int(time.time()))
-            run = Run(guest.key, Writer(response, new_id), [*before, *understood.given])
+            run = Run(guest.owner, Writer(response, new_id), [*before, *understood.given])
             # From here on, rooms that know chat completions alone may name its fields.
             speech.current.set(ending(lambda fault: run.writer.fail(fault, detail(fault))))
             with self.in_flight.holding(run), self._keeping(run, stream=bool(body.stream)):

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from chassis.errors import Fault, Reason
 from edge.documenting import answers, key_header, paging
 from edge.errors import bad_field
-from edge.fairness import key_of
+from edge.keys.caller import owner_of
 from edge.responses import listing
 from edge.responses.in_flight import InFlight
 from edge.responses.objects import ListedItem, ResponseDeleted, ResponseItemList, ResponseObject
@@ -77,7 +77,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
     async def get_response(response_id: str, request: Request) -> Response:
         if request.query_params.get("stream", "false") != "false":
             raise bad_field("stream", "`stream` is not supported here; remove it.")
-        return _json(await responses.body(response_id, key_of(request.headers)))
+        return _json(await responses.body(response_id, owner_of(request)))
 
     @app.delete(
         "/v1/responses/{response_id}",
@@ -87,7 +87,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
         openapi_extra=own,
     )
     async def delete_response(response_id: str, request: Request) -> Response:
-        await responses.delete(response_id, key_of(request.headers))
+        await responses.delete(response_id, owner_of(request))
         return _json(_encode(ResponseDeleted(response_id)))
 
     @app.post(
@@ -98,7 +98,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
         openapi_extra=own,
     )
     async def cancel_response(response_id: str, request: Request) -> Response:
-        return _json(await responses.cancel(response_id, key_of(request.headers)))
+        return _json(await responses.cancel(response_id, owner_of(request)))
 
     @app.get(
         "/v1/responses/{response_id}/input_items",
@@ -109,7 +109,7 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
     )
     async def list_input_items(response_id: str, request: Request) -> Response:
         wish = listing.wish_of(request.query_params)
-        items = await responses.items(response_id, key_of(request.headers))
+        items = await responses.items(response_id, owner_of(request))
         return _json(_encode(listing.page(items, wish)))
 
 

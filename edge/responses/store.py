@@ -34,7 +34,7 @@ class Kept:
     """A response that is over, as JSON: objects would take many times the memory."""
 
     owner: str
-    """The fairness key of its request; empty: it had none."""
+    """The name of its API key; in open mode, its fairness key; empty: it had neither."""
     body: bytes
     given: bytes
     """The items that went into it, with those of the conversation before it."""

@@ -25,6 +25,7 @@ class Room(Protocol):
         """A worker has ended: what it held is given back."""
 
 
+_NOT_STARTED = 1
 Start = Callable[[int, Link], Awaitable[Worker]]
 
 
@@ -42,7 +43,7 @@ class Crew:
         self._start, self._rooms, self._most_bytes = start, rooms, most_bytes
         self.links = links
         self.gave_up = asyncio.Event()
-        """A worker cannot use its configuration: starting it again cannot help."""
+        """A worker cannot use its configuration, and none ran with it."""
         self._standing = Standing(workers=size, up=0)
         self._loads = Loads()
         self._workers: dict[int, Worker] = {}
@@ -81,17 +82,21 @@ class Crew:
             await task
 
     async def _supervise(self, slot: int) -> None:
-        loop, failures = asyncio.get_running_loop(), 0
+        loop, failures, again = asyncio.get_running_loop(), 0, False
         while not self._stopping.is_set():
             began = loop.time()
-            code = await self._run_once(slot)
+            try:
+                code = await self._run_once(slot)
+            except OSError as error:  # the machine has no process or descriptor left
+                log.get().error("a worker cannot be started", worker=slot, error=error.strerror)
+                code = _NOT_STARTED
             if self._stopping.is_set():
                 return
-            decision = restarts.decide(code, loop.time() - began, failures)
+            decision = restarts.decide(code, loop.time() - began, failures, again=again)
             if isinstance(decision, restarts.GiveUp):
                 self.gave_up.set()
                 return
-            failures = decision.failures
+            failures, again = decision.failures, True
             how, delay_s = restarts.ending(code), decision.delay_s
             log.get().error("a worker ended", worker=slot, how=how, again_in_s=delay_s)
             with suppress(TimeoutError):

@@ -16,7 +16,7 @@ import msgspec
 
 from chassis import log
 from chassis.errors import Fault, Reason
-from edge.workers.frames import Frame, Kind, Unpacker, packed
+from edge.workers.frames import Frame, Kind, TooLarge, Unpacker, packed
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -123,9 +123,13 @@ class Link(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came."""
-        for frame in self._unpacker.feed(data):
-            self._receive(frame)
+        """Take in what came; the link ends when that is nothing a link of ours would say."""
+        try:
+            for frame in self._unpacker.feed(data):
+                self._receive(frame)
+        except (TooLarge, msgspec.DecodeError) as error:
+            log.get().error("a link is broken", why=str(error))
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Nobody answers any more."""
@@ -155,8 +159,8 @@ class Link(asyncio.Protocol):
             answer.set_result(bytes(frame.body))
 
     def _handle(self, frame: Frame) -> None:
-        bound = self._handlers[frame.method]
         try:
+            bound = self._handlers[frame.method]
             result = bound.handler(_decoder(bound.method.argument).decode(frame.body))
         except Exception as error:
             self._fail(frame, error)

@@ -7,12 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from chassis import log, metrics
-from chassis.config import ConfigError, fail
 from chassis.main import Context
 from chassis.process import child_env
 from chassis.restarts import CONFIGURATION_EXIT
 from chassis.server import until_signal
 from edge.config import EdgeConfig
+from edge.keys.file import read_keys
+from edge.keys.shared import LimitsRoom
 from edge.listening import Listener, bind, take_all_descriptors
 from edge.responses.room import ResponsesRoom
 from edge.responses.store import store_of
@@ -25,19 +26,18 @@ _LATE_S = 2.0
 
 
 async def serve(context: Context[EdgeConfig]) -> None:
-    """Serve until told to stop. Raises SystemExit when the workers cannot use the configuration."""
-    config = context.own
+    """Serve until told to stop. Raises ConfigError; SystemExit when workers cannot start."""
+    config = context.own.located(context.document.path.parent)
+    if config.keys_file is not None:
+        read_keys(config.keys_file)  # so that it is told once, and not by every worker
     take_all_descriptors()
-    try:
-        listener = bind(*config.address)
-    except ConfigError as error:
-        fail(error)
+    listener = bind(*config.address)
     counted = _emptied(context.house.run_dir / "edge-signals")
     links: dict[int, Link] = {}
     crew = Crew(
         config.workers,
         _starter(context.document.path, counted),
-        (_Counts(counted), ResponsesRoom(store_of(config), links)),
+        (_Counts(counted), ResponsesRoom(store_of(config), links), LimitsRoom()),
         links,
         config.most_link_bytes,
     )
@@ -68,7 +68,7 @@ class _Counts:
 
     def gone(self, slot: int) -> None:
         """What it held counts no more."""
-        metrics.worker_over(str(self._folder), str(slot))
+        metrics.worker_over(self._folder, slot)
 
 
 def _starter(config_path: Path, counted: Path) -> Start:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from chassis import log
 from chassis.main import Context, run_service
 from edge.config import EdgeConfig
+from edge.keys.shared import SharedCounting
 from edge.opening import opened
 from edge.responses.in_flight import InFlight
 from edge.responses.shared import SharedShelf, answered_here
@@ -27,7 +28,7 @@ async def start(context: Context[EdgeConfig]) -> None:
     """Serve what comes, until the parent says that nothing comes any more."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    config, born = context.own, Birth.of(os.environ)
+    config, born = context.own.located(context.document.path.parent), Birth.of(os.environ)
     standing = Standing(workers=config.workers, up=config.workers)
     runs = InFlight(born.slot)
     link = Link(config.most_link_bytes, answered_here(runs))
@@ -38,6 +39,7 @@ async def start(context: Context[EdgeConfig]) -> None:
         standing,
         shelf=SharedShelf(link, config.most_link_bytes),
         in_flight=runs,
+        counting=SharedCounting(link),
     ) as app:
         ended = _Ended(link)
         connections = Connections(app, standing, ended.one_more)

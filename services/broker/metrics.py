@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import Counter, Gauge
 
+from chassis.errors import Reason
 from chassis.metrics import MIB, on_scrape
-from services.broker.core import Memory
+from services.broker.core import DenialReason, Memory
 
 CAPACITY = Gauge("cohabit_device_capacity_bytes", "Memory of the device.", ["device"])
 USED = Gauge("cohabit_device_used_bytes", "Memory in use, by whomever.", ["device"])
@@ -30,6 +31,11 @@ PRESSURE = Counter(
 )
 WATCHERS = Gauge("cohabit_pressure_watchers", "Open streams of pressure.")
 WARMED_BYTES = Counter("cohabit_warmed_bytes_total", "Read into the page cache on request.")
+
+
+# From 0 on: of a series that is first seen at 1, nobody can tell that it has grown.
+for _reason in (*DenialReason, Reason.SATURATED, Reason.DEVICE_UNREACHABLE):
+    DENIALS.labels(_reason.value)
 
 
 def publish(device: str, total_mib: int, memory: Memory, *, reachable: bool) -> None:

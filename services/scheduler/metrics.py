@@ -14,7 +14,7 @@ from chassis.clock import steady_ms
 from chassis.metrics import SECONDS, on_scrape
 from services.scheduler.core.line import Waiter
 from services.scheduler.core.scheduler import SchedulerCore
-from services.scheduler.core.values import Departure, Grant, Refuse, Request, Tier
+from services.scheduler.core.values import Cause, Departure, Grant, Refuse, Request, Tier
 
 ADMISSIONS = Counter(
     "cohabit_admissions_total",
@@ -47,6 +47,13 @@ HOLDS = Gauge("cohabit_lane_holds", "Lanes that somebody keeps closed.")
 READY = Gauge("cohabit_scheduler_ready", "1 when every model service has reported.")
 
 _OF_LANES = (WAITING, RUNNING)
+
+# From 0 on: of a series that is first seen at 1, nobody can tell that it has grown.
+for _cause in Departure:
+    DEPARTURES.labels(_cause.value)
+for _tier_of in Tier:
+    for _outcome in ("granted", "left", *(cause.value for cause in Cause)):
+        ADMISSIONS.labels(_tier_of.name.lower(), _outcome)
 
 
 def granted(core: SchedulerCore, grant: Grant) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chassis.errors import Fault, Reason
-from cli.jobs.shell import newest
+from cli.jobs.shell import Which, newest
 from cohabit.jobs.v1 import jobs_pb2 as pb
 from edge.jobs.calls import JobCalls
 from tests.command_kit import Command
@@ -67,8 +67,8 @@ async def test_a_list_of_several_pages_is_one(room: Room, monkeypatch: pytest.Mo
     monkeypatch.setattr("cli.jobs.shell._PAGE", 2)
     ids = [(await room.jobs.submit(pictures())).job_id for _ in range(5)]
     calls = JobCalls(room.jobs.stub, 1.0, 30.0)
-    assert [job.job_id for job in await newest(calls, (), 9)] == ids[::-1]
-    assert [job.job_id for job in await newest(calls, (), 3)] == ids[:1:-1]
+    assert [job.job_id for job in await newest(calls, Which((), 9, ""))] == ids[::-1]
+    assert [job.job_id for job in await newest(calls, Which((), 3, ""))] == ids[:1:-1]
 
 
 async def test_one_job_with_its_steps_and_results(room: Room) -> None:
@@ -81,6 +81,18 @@ async def test_one_job_with_its_steps_and_results(room: Room) -> None:
     code, out, _ = await room.command.run("jobs", job.job_id, "--json")
     said = json.loads(out)
     assert (code, said["request"]["prompt"], said["files"]) == (0, "a cat", {})
+
+
+async def test_jobs_of_a_key_are_asked_for_by_its_name(room: Room) -> None:
+    job = await room.jobs.submit(pictures(), owner="alice")
+    assert (await room.command.run("jobs"))[1] == "Jobs\nnone\n"
+    assert (await room.command.run("jobs", job.job_id))[0] == 1
+    code, out, _ = await room.command.run("jobs", "--owner", "alice", "--json")
+    assert (code, [one["id"] for one in json.loads(out)]) == (0, [job.job_id])
+    words = ("jobs", job.job_id, "--owner", "alice", "--watch", "--save", str(room.folder / "a"))
+    code, out, err = await room.command.run(*words)
+    assert code == 0, err
+    assert len(list((room.folder / "a").iterdir())) == 1
 
 
 async def test_a_watched_job_ends_as_the_command_does(room: Room) -> None:

@@ -266,6 +266,7 @@ async def test_the_document_tells_the_truth_of_every_route(house: House) -> None
     changes = dict.fromkeys(statuses, json_only)
     assert told == {
         "/": {"200": json_only},
+        "/errors": {"200": json_only},
         "/health": {"200": json_only},
         "/metrics": {"200": ["text/plain"]},
         "/readyz": {"200": json_only, "503": json_only},
@@ -295,7 +296,7 @@ async def test_docs_and_metrics(house: House) -> None:
     await house.lines({**CHAT, "stream": True})
     metrics = (await house.http.get("/metrics")).text
     for route in ("/v1/chat/completions", "/v1/models/{name:path}"):
-        labels = f'{{outcome="ok",route="{route}",status="200"}}'
+        labels = f'{{service="edge",outcome="ok",route="{route}",status="200"}}'
         assert f"cohabit_http_requests_total{labels}" in metrics
 
 
@@ -359,7 +360,7 @@ async def test_the_process_refuses_an_open_address(tmp_path: Path) -> None:
     _, said = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     assert process.returncode == 2
     assert b"cohabit.yaml:3: edge.listen" in said
-    assert b"no API keys" in said
+    assert b"without API keys" in said
 
 
 async def test_the_process_says_that_its_port_is_taken(house: House, tmp_path: Path) -> None:

@@ -78,6 +78,14 @@ async def test_trailers_are_bounded_in_size(house: House) -> None:
     assert refusal(answer)[0] == 431
 
 
+async def test_trailers_are_no_headers(house: House) -> None:
+    raw = json.dumps(CHAT).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    body = b"%x\r\n%s\r\n0\r\nx-cohabit-tier: gold\r\n\r\n" % (len(raw), raw)
+    answer = await said(house, head + body, post(CHAT, "Connection: close"))
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+
+
 async def test_headers_up_to_the_bound_and_bodies_beyond_it_pass(house: House) -> None:
     padding = f"a: {'x' * (MOST_HEADER_BYTES - 1024)}"
     chat = {**CHAT, "messages": [{"role": "user", "content": "x" * 300_000}]}
@@ -113,17 +121,18 @@ async def test_an_idle_connection_and_a_long_answer_outlive_the_time_for_headers
 ) -> None:
     monkeypatch.setattr(Protocol, "headers_s", 0.02)
     house.peers.generate = house.peers.says_and_hangs
-    async with connected(house) as (idle, idle_writer), connected(house) as (reader, writer):
+    async with connected(house) as (idle, idle_writer):
         idle_writer.write(GET + b"\r\n")
         await idle.readuntil(b'"list"')
-        writer.write(post({**CHAT, "stream": True}) + b"GET / HT")
-        await reader.readuntil(b'"Hel"')
-        # A connection that has only been opened ends when the time is up: here, five times over.
-        for _ in range(5):
-            assert await said(house) == b""
-        idle_writer.write(GET + LAST)
-        assert b"200 OK" in await idle.read()
-        assert not reader.at_eof()
+        async with connected(house) as (reader, writer):
+            writer.write(post({**CHAT, "stream": True}) + b"GET / HT")
+            await reader.readuntil(b'"Hel"')
+            # A connection that has only been opened ends when the time is up: here, five times.
+            for _ in range(5):
+                assert await said(house) == b""
+            idle_writer.write(GET + LAST)
+            assert b"200 OK" in await idle.read()
+            assert not reader.at_eof()
 
 
 @pytest.mark.parametrize(

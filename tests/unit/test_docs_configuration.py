@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from chassis.config import House
 from edge.config import EdgeConfig
+from edge.keys.file import KeyEntry
 from services.broker.config import BrokerConfig, ForeignSection
 from services.jobs.config import JobsConfig
 from services.llm.config import LlmConfig
@@ -47,10 +48,14 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 ELSEWHERE: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "matting.md": {"`matte`": MatteConfig, "`matte.models`, by name": MatteModelConfig},
     "jobs.md": {"`jobs`": JobsConfig},
+    "keys.md": {"`keys_file`, by name": KeyEntry},
 }
 """Guides that hold the tables of their own service."""
 
-ALL = {**SECTIONS, **ELSEWHERE["matting.md"], **ELSEWHERE["jobs.md"]}
+ALL: Mapping[str, type[BaseModel]] = {
+    **SECTIONS,
+    **{name: kind for told in ELSEWHERE.values() for name, kind in told.items()},
+}
 
 
 def all_documented() -> dict[str, dict[str, str]]:

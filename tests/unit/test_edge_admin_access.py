@@ -42,6 +42,31 @@ async def test_people_on_the_machine_may(allowed: Request) -> None:
         (request(x_forwarded_for="127.0.0.1"), "x-forwarded-for"),
         (request(forwarded="for=127.0.0.1"), "forwarded"),
         (request(via="1.1 somewhere"), "via"),
+        (request(x_real_ip="127.0.0.1"), "x-real-ip"),
+        (request(cf_connecting_ip="127.0.0.1"), "cf-connecting-ip"),
+        (request(true_client_ip="127.0.0.1"), "true-client-ip"),
+        (request(x_envoy_external_address="127.0.0.1"), "x-envoy-external-address"),
+        (request(x_envoy_internal="true"), "x-envoy-internal"),
+        (request(x_forwarded_port="443"), "x-forwarded-port"),
+        (request(x_forwarded="for=127.0.0.1"), "x-forwarded"),
+        (request(x_original_url="/v1/models"), "x-original-url"),
+        (request(x_rewrite_url="/v1/models"), "x-rewrite-url"),
+        (request("fe80::1%lo"), "on this machine alone"),
+        (request("0.0.0.0"), "on this machine alone"),
+        (request("::"), "on this machine alone"),
+        (request("::ffff:0:127.0.0.1"), "on this machine alone"),
+        (request("127.0.0.1.elsewhere.example"), "on this machine alone"),
+        (request("2130706433"), "on this machine alone"),
+        (request("0x7f.1"), "on this machine alone"),
+        (request("localhost.elsewhere.example"), "on this machine alone"),
+        (request(host="localhost@elsewhere.example"), "by another name"),
+        (request(host="elsewhere.example@127.0.0.1"), "by another name"),
+        (request(host="127.0.0.1/@elsewhere.example"), "by another name"),
+        (request(host="localhost.elsewhere.example"), "by another name"),
+        (request(host="127.0.0.1, elsewhere.example"), "by another name"),
+        (request(origin="http://127.0.0.1@elsewhere.example"), "page from elsewhere"),
+        (request(origin="http://127.0.0.1.elsewhere.example"), "page from elsewhere"),
+        (request(sec_fetch_site="cross-site"), "page from elsewhere"),
         (request(host="cohabit.example"), "by another name"),
         (request(host=""), "by another name"),
         (request(origin="https://elsewhere.example"), "page from elsewhere"),
@@ -54,6 +79,34 @@ async def test_nobody_else_may(refused: Request, said: str) -> None:
         await check_local(refused)
     assert caught.value.reason is Reason.LOCAL_ONLY
     assert said in caught.value.message
+
+
+def twice(name: str, first: str, second: str) -> Request:
+    """A request with a header twice, of which a proxy and we might read one each."""
+    told = request()
+    told.scope["headers"] = [it for it in told.scope["headers"] if it[0] != name.encode()]
+    told.scope["headers"] += [(name.encode(), it.encode()) for it in (first, second)]
+    return told
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        twice("host", "127.0.0.1", "elsewhere.example"),
+        twice("host", "127.0.0.1", "127.0.0.1"),
+        twice("origin", "http://localhost", "https://elsewhere.example"),
+    ],
+)
+async def test_a_header_that_stands_twice_opens_nothing(refused: Request) -> None:
+    with pytest.raises(Fault):
+        await check_local(refused)
+
+
+async def test_underscores_hide_no_proxy() -> None:
+    told = request()
+    told.scope["headers"].append((b"x_forwarded_for", b"127.0.0.1"))
+    with pytest.raises(Fault):
+        await check_local(told)
 
 
 def test_what_is_this_machine() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from chassis.errors import Fault, Reason
 from cohabit.models.v1 import models_pb2
+from edge.keys.caller import OPEN
 from edge.roster import Roster, by_name
 
 TWINS = [models_pb2.Model(key=key, family="f") for key in ("a", "b")]
@@ -36,7 +37,7 @@ def test_a_key_goes_before_a_family_of_its_name() -> None:
 async def test_it_asks_once_for_all_who_wait() -> None:
     scheduler = Scheduler()
     roster = Roster(scheduler.list)
-    seen = await asyncio.gather(*(roster.behind(name) for name in ("f", "a", "x", "y")))
+    seen = await asyncio.gather(*(roster.behind(name, OPEN) for name in ("f", "a", "x", "y")))
     assert [len(models) for models in seen] == [2, 1, 0, 0]
     assert scheduler.asked == 1
 
@@ -45,12 +46,12 @@ async def test_unknown_names_do_not_have_it_ask_again_at_once() -> None:
     scheduler = Scheduler()
     patient, hasty = Roster(scheduler.list), Roster(scheduler.list, fresh_s=0)
     for _ in range(3):
-        assert await patient.behind("new") == ()
+        assert await patient.behind("new", OPEN) == ()
     assert scheduler.asked == 1
-    assert await hasty.behind("new") == ()
+    assert await hasty.behind("new", OPEN) == ()
     scheduler.models = [*TWINS, models_pb2.Model(key="new")]
-    assert len(await hasty.behind("new")) == 1
-    assert len(await hasty.behind("f")) == 2
+    assert len(await hasty.behind("new", OPEN)) == 1
+    assert len(await hasty.behind("f", OPEN)) == 2
     assert scheduler.asked == 3
 
 
@@ -58,7 +59,7 @@ async def test_unknown_names_do_not_have_it_ask_again_at_once() -> None:
 async def test_what_was_known_outlives_a_scheduler_that_is_away(fresh_s: float) -> None:
     scheduler = Scheduler()
     roster = Roster(scheduler.list, fresh_s)
-    assert await roster.behind("f")
+    assert await roster.behind("f", OPEN)
     scheduler.silent = True
-    assert await roster.behind("x") == ()
-    assert len(await roster.behind("f")) == 2
+    assert await roster.behind("x", OPEN) == ()
+    assert len(await roster.behind("f", OPEN)) == 2

@@ -28,6 +28,10 @@ def test_a_refused_configuration_gives_up() -> None:
     assert decide(2, 100.0, 0) == GiveUp()
 
 
+def test_a_configuration_that_was_broken_since_may_be_mended() -> None:
+    assert decide(2, 0.1, 1, again=True) == Restart(pytest.approx(0.4), 2)
+
+
 def test_endings_in_words() -> None:
     assert ending(-9) == "was killed by signal 9"
     assert ending(3) == "ended with 3"

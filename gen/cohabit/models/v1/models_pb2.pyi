@@ -1285,16 +1285,22 @@ class DrainEngineResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUNNING_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     running: _builtins.int
     """Requests that still run; 0 with `force`."""
+    @_builtins.property
+    def figures(self) -> Global___EngineFigures:
+        """What it has counted to that moment: it may be stopped next, unheard."""
+
     def __init__(
         self,
         *,
         running: _builtins.int = ...,
+        figures: Global___EngineFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["running", b"running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "running", b"running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -108,12 +108,13 @@ def running_envoy(
     edges: Sequence[str],
     services: Mapping[str, str],
     change: Callable[[str], str] = str,
+    tls: ClientTls | None = None,
 ) -> Iterator[Envoy]:
     """Envoy on free ports, before these edges, until the end of the block.
 
-    `change`: what an operator has edited in envoy.yaml.
+    `change`: what an operator has edited in envoy.yaml; `tls`: what services are shown.
     """
-    ports = placed_in(folder, edges, services)
+    ports = placed_in(folder, edges, services, tls)
     (folder / "envoy.yaml").write_text(change((folder / "envoy.yaml").read_text()))
     if not (folder / "tls").exists():
         subprocess.run([SELF_SIGNED, folder / "tls"], check=True, timeout=DEADLINE_S)

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-matte bench-scheduler soak clean help
+.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-matte bench-scheduler soak images e2e clean help
 
 PYTHON ?= python3
 VENV := .venv
@@ -90,6 +90,12 @@ bench-scheduler: $(DEV_STAMP)  ## measure what an admission costs, and how it gr
 
 soak: $(DEV_STAMP) $(MODELS)  ## ask mixed short requests for ten minutes: memory stays flat, nothing is left
 	@$(BIN)/python -P -m bench.soak --minutes 10
+
+images:  ## build the images of services, engines and Envoy (Docker; deploy/docker/build)
+	@deploy/docker/build
+
+e2e: $(DEV_STAMP)  ## run the house in containers: a client's journey, deaths, upgrades under load (minutes)
+	@E2E=1 $(BIN)/python -m pytest -s --timeout 1200 tests/e2e
 
 clean:  ## remove what was built, fetched and left behind by runs
 	@rm -rf $(VENV) .cohabit models .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

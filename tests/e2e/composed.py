@@ -47,7 +47,7 @@ class Composed:
         }
 
     def build(self, version: str) -> list[tuple[str, float, str]]:
-        """Build the images; the name, seconds and size of each."""
+        """Build the images, which says itself what is under way; name, seconds, size of each."""
         done = subprocess.run(
             [str(ROOT / "deploy" / "docker" / "build"), *IMAGES],
             env={**self.environment(version), "DOCKER": self.engine.docker},

@@ -1,4 +1,4 @@
-"""The cohabit.yaml of the chart and its values: what they hold, what they refuse, who reads them."""
+"""The cohabit.yaml of the chart and its values: what they hold and refuse, and who reads them."""
 
 import importlib.util
 import json

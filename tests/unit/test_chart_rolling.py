@@ -1,4 +1,4 @@
-"""Who is restarted when the configuration changes: whom it concerns; for a list of models, nobody."""
+"""Who restarts when the configuration changes: whom it concerns; for a list of models, nobody."""
 
 import json
 from collections.abc import Mapping

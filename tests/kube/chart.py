@@ -106,6 +106,9 @@ MATRIX: Mapping[str, Values] = {
 }
 """Sets of values, each with something that no other has."""
 
+RUNTIME = frozenset({"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
+"""Variables that NVIDIA's container runtime reads, which makes the container."""
+
 OUTSIDE = frozenset(
     {
         ("Secret", "cohabit-tls"),  # made by cert-manager
@@ -183,6 +186,19 @@ def workloads(objects: list[Object]) -> Iterator[Object]:
     """Those that have pods."""
     kinds = {"Deployment", "StatefulSet", "Job"}
     return (each for each in objects if each["kind"] in kinds)
+
+
+def by_component(objects: list[Object]) -> dict[str, Object]:
+    """Workloads whose pods serve, by component."""
+    serving = (each for each in workloads(objects) if each["kind"] != "Job")
+    label = "app.kubernetes.io/component"
+    return {each["spec"]["template"]["metadata"]["labels"][label]: each for each in serving}
+
+
+def main_container(workload: Object) -> Object:
+    """The first container of a workload's pods."""
+    first: Object = workload["spec"]["template"]["spec"]["containers"][0]
+    return first
 
 
 def configuration(objects: list[Object]) -> dict[str, Any]:

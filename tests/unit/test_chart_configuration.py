@@ -1,13 +1,10 @@
-"""The cohabit.yaml of the chart: what it holds, who reads it, and who restarts when it changes."""
+"""The cohabit.yaml of the chart and its values: what they hold and refuse, and who reads them."""
 
 import importlib.util
 import json
-import shlex
-import subprocess
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,35 +18,21 @@ from tests.kube.chart import (
     CHART,
     MATRIX,
     ROOT,
+    RUNTIME,
     Values,
+    by_component,
     configuration,
     helm,
     kept,
+    main_container,
     of_matrix,
     rendered,
     workloads,
 )
 from tests.kube.rules import containers, pod_of
-from tests.kube.schemas import Object
-from tests.kube.traffic import labels_of
 
-RUNTIME = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
-"""Read by NVIDIA's container runtime, which makes the container."""
 CHARTS_OWN = {"run_dir", "state_dir", "models_dir", "listen", "addresses", "metrics", "tls"}
 """Shared keys that the chart sets itself or, `metrics`, that a cluster has no use for."""
-EVERYBODY = {"broker", "scheduler", "llm", "matte", "jobs", "edge"}
-"""The services of the default values."""
-
-
-def by_component(objects: list[Object]) -> dict[str, Object]:
-    """Workloads with services, by component."""
-    made = (each for each in workloads(objects) if each["kind"] != "Job")
-    return {labels_of(each)["app.kubernetes.io/component"]: each for each in made}
-
-
-def main_container(workload: Object) -> Object:
-    first: Object = pod_of(workload)["spec"]["containers"][0]
-    return first
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -147,85 +130,6 @@ def test_values_are_refused(what: str) -> None:
     assert "cohabit" in done.stderr
 
 
-def test_without_a_card_the_broker_lends_what_the_values_say() -> None:
-    objects = of_matrix("default")
-    assert configuration(objects)["broker"] == {"device": "cpu", "capacity_mib": 4096}
-    # It would take the limit of its own pod for the memory that there is.
-    assert "limits" not in main_container(by_component(objects)["broker"])["resources"]
-    said = rendered({"config": {"broker": {"capacity_mib": 1000}}})
-    assert configuration(said)["broker"]["capacity_mib"] == 1000
-
-
-def test_a_pod_of_models_may_hold_all_that_is_lent_to_it() -> None:
-    objects = rendered({"config": {"diffusion": {"models": {}}}})
-    lent_mib = configuration(objects)["broker"]["capacity_mib"]
-    for service in ("llm", "diffusion", "matte"):
-        limit = main_container(by_component(objects)[service])["resources"]["limits"]["memory"]
-        assert int(limit.removesuffix("Gi")) * 1024 >= lent_mib + 1024, service
-
-
-@pytest.mark.parametrize("name", ["whole", "default-runtime", "slices", "mps"])
-def test_a_card_that_is_asked_for_is_never_quietly_the_cpu(name: str) -> None:
-    assert configuration(of_matrix(name))["broker"] == {"device": "nvml"}
-
-
-def _card_of(objects: list[Object]) -> dict[str, tuple[Any, dict[str, str], Any, str]]:
-    """By component: runtime class, variables, devices taken, tag of the image."""
-    found = {}
-    for component, workload in by_component(objects).items():
-        container = main_container(workload)
-        variables = {v["name"]: v["value"] for v in container["env"] if v["name"] in RUNTIME}
-        limits = container["resources"].get("limits", {})
-        devices = {name: amount for name, amount in limits.items() if "/" in name}
-        runtime = pod_of(workload)["spec"].get("runtimeClassName")
-        found[component] = (runtime, variables, devices, container["image"].rpartition(":")[2])
-    return found
-
-
-def test_a_whole_card_is_seen_by_who_computes_on_it_and_by_the_broker() -> None:
-    card = _card_of(of_matrix("whole"))
-    computes = {
-        "NVIDIA_VISIBLE_DEVICES": "all",
-        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
-    }
-    reads = {**computes, "NVIDIA_DRIVER_CAPABILITIES": "utility"}
-    for model_service in ("llm", "diffusion", "matte"):
-        assert card[model_service] == ("nvidia", computes, {}, "0.1.0-cuda")
-    assert card["broker"] == ("nvidia", reads, {}, "0.1.0")
-    for other in ("scheduler", "jobs", "edge"):
-        assert card[other] == (None, {}, {}, "0.1.0")
-
-
-@pytest.mark.parametrize(
-    ("name", "runtime", "resource"),
-    [("slices", None, "nvidia.com/gpu"), ("mps", "nvidia", "nvidia.com/gpu.shared")],
-)
-def test_of_a_card_in_replicas_each_takes_one(name: str, runtime: str, resource: str) -> None:
-    card = _card_of(of_matrix(name))
-    for component in ("broker", "llm", "matte"):
-        assert card[component][0] == runtime
-        assert card[component][2] == {resource: 1}
-        # Which card it is, the device plugin says.
-        assert "NVIDIA_VISIBLE_DEVICES" not in card[component][1]
-    assert card["edge"][2] == {}
-
-
-def test_without_a_card_nothing_asks_for_one() -> None:
-    for component, taken in _card_of(of_matrix("default")).items():
-        assert taken == (None, {}, {}, "0.1.0"), component
-
-
-def test_a_simulated_card_is_shared_by_processes_of_one_pod() -> None:
-    pod = pod_of(by_component(of_matrix("simulated"))["broker"])["spec"]
-    assert pod["shareProcessNamespace"] is True
-    runs = [
-        {m["name"]: m["mountPath"] for m in container["volumeMounts"]}["run"]
-        for container in pod["containers"]
-    ]
-    assert [container["name"] for container in pod["containers"]] == ["broker", "simulated"]
-    assert set(runs) == {configuration(of_matrix("simulated"))["run_dir"]}
-
-
 def test_certificates_are_where_the_configuration_says_and_probes_do_not_need_them() -> None:
     objects = of_matrix("trusting-nobody")
     named = configuration(objects)["tls"]
@@ -261,93 +165,6 @@ def test_a_pod_is_killed_only_after_the_edge_has_drained(edge: Mapping[str, floa
     if "linger_s" not in edge:
         assert told["linger_s"] >= 5
     assert EdgeConfig.model_fields.keys() >= told.keys()
-
-
-def _checksums(objects: list[Object]) -> dict[str, str]:
-    return {
-        component: json.dumps(pod_of(workload), sort_keys=True)
-        for component, workload in by_component(objects).items()
-    }
-
-
-def rolled(values: Values) -> set[str]:
-    """Whose pods are others than with the default values."""
-    before, after = _checksums(of_matrix("default")), _checksums(rendered(values))
-    return {name for name in before.keys() & after.keys() if before[name] != after[name]}
-
-
-MODEL = {"path": "other.gguf", "context_tokens": 512}
-
-ROLLS: Mapping[str, tuple[Values, set[str]]] = {
-    "a model more": ({"config": {"llm": {"models": {"other": MODEL}}}}, set()),
-    "a model less": ({"config": {"llm": {"models": {"smollm2": None}}}}, set()),
-    "a model that changes": ({"config": {"llm": {"models": {"smollm2": {"places": 8}}}}}, set()),
-    "a network less": ({"config": {"matte": {"models": {"u2netp": None}}}}, set()),
-    "what lives together": (
-        {"config": {"scheduler": {"residency": {"models": {"smollm2": {"pinned": True}}}}}},
-        set(),
-    ),
-    "a default matting network": ({"config": {"matte": {"default_model": "u2netp"}}}, set()),
-    "the edge's comments": ({"config": {"edge": {"keepalive_s": 5}}}, {"edge"}),
-    "permits": ({"config": {"scheduler": {"permits": 8}}}, {"scheduler"}),
-    "swaps": ({"config": {"llm": {"swap_dir": "swaps"}}}, {"llm"}),
-    "what the broker keeps back": ({"config": {"broker": {"reserve_mib": 100}}}, {"broker"}),
-    "the job service": ({"config": {"jobs": {"running": 1}}}, {"jobs"}),
-    "how much is logged": ({"config": {"log_level": "debug"}}, EVERYBODY),
-    "a section more": (
-        {"config": {"diffusion": {"models": {}}}},
-        {"edge", "scheduler", "jobs"},  # who dials it
-    ),
-    "a section less": ({"config": {"jobs": None}}, {"edge"}),
-    "certificates": ({"tls": {"enabled": True, "existingSecret": "x"}}, EVERYBODY),
-    "an image": ({"images": {"llm": "other/llm"}}, {"llm"}),
-}
-
-
-@pytest.mark.parametrize("what", ROLLS)
-def test_a_change_rolls_whom_it_concerns(what: str) -> None:
-    values, concerned = ROLLS[what]
-    assert rolled(values) == concerned
-
-
-def test_a_change_that_rolls_nobody_is_in_the_file_that_pods_read() -> None:
-    values, _ = ROLLS["a model more"]
-    assert configuration(rendered(values))["llm"]["models"].keys() == {"smollm2", "other"}
-    assert configuration(of_matrix("default"))["llm"]["models"].keys() == {"smollm2"}
-
-
-def _fetch(values: Values) -> tuple[str, list[str]]:
-    [job] = [each for each in rendered(values) if each["kind"] == "Job"]
-    command = main_container(job)["command"]
-    return job["metadata"]["name"], command[command.index("fetch") + 1 :]
-
-
-def test_what_names_a_source_is_fetched_and_another_list_by_another_job() -> None:
-    sourced = {"path": "b.gguf", "source": "hf:some/one/b.gguf", "context_tokens": 512}
-    first, names = _fetch({})
-    assert names == ["smollm2", "u2netp"]
-    second, names = _fetch({"config": {"llm": {"models": {"b": sourced, "by-hand": MODEL}}}})
-    assert names == ["b", "smollm2", "u2netp"]
-    third, _ = _fetch({"images": {"tag": "0.2.0"}})
-    assert len({first, second, third}) == 3
-    assert _fetch({"config": {"edge": {"keepalive_s": 5}}})[0] == first
-
-
-def test_one_model_that_cannot_be_had_keeps_no_other_away(tmp_path: Path) -> None:
-    [job] = [each for each in of_matrix("default") if each["kind"] == "Job"]
-    shell, flag, script, *arguments = main_container(job)["command"]
-    (tmp_path / "cohabit").write_text(
-        f'#!/bin/sh\necho "$2" >>{shlex.quote(str(tmp_path))}/asked\n[ "$2" != smollm2 ]\n'
-    )
-    (tmp_path / "cohabit").chmod(0o755)
-    done = subprocess.run(
-        [shell, flag, script, *arguments],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        timeout=10,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert (tmp_path / "asked").read_text().split() == ["smollm2", "u2netp"]
 
 
 def test_prometheus_asks_the_edge_with_a_key_and_takes_labels_as_they_are() -> None:

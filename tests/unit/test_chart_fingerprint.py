@@ -8,7 +8,7 @@ import yaml
 from chassis.config import Document, load
 from chassis.sections import fingerprint
 from tests.kube.chart import Values, configuration, rendered
-from tests.unit.test_chart_configuration import ROLLS, rolled
+from tests.unit.test_chart_rolling import ROLLS, rolled
 
 NO_CONFIGURATION = {"an image"}
 SECTIONS_CHANGE = {"a section more", "a section less"}

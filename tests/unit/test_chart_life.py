@@ -1,8 +1,11 @@
 """How pods come, go and find each other: one of each at most, but for the edge."""
 
+import re
+
 import pytest
 
-from tests.kube.chart import configuration, kept, of_matrix, workloads
+from services.jobs.config import JobsConfig
+from tests.kube.chart import ROOT, configuration, kept, of_matrix, workloads
 from tests.kube.rules import pod_of
 from tests.kube.schemas import Object
 from tests.kube.traffic import labels_of, may_dial
@@ -108,6 +111,23 @@ def test_the_solver_is_taken_from_the_image_to_where_it_can_be_written() -> None
     [target] = [m["mountPath"] for m in copying["volumeMounts"]]
     assert copying["command"] == ["cp", "-R", f"{solver}/.", target]
     assert copying["image"] == serving["image"]
+
+
+def test_probes_over_http_ask_for_what_is_answered() -> None:
+    answered = {
+        "edge": (ROOT / "edge" / "routes.py").read_text(),
+        "envoy": (ROOT / "deploy" / "envoy" / "envoy.yaml").read_text(),
+    }
+    for service, text in answered.items():
+        [container] = pod_of(workload(of_matrix("fronted"), service))["spec"]["containers"]
+        for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert re.search(rf"{container[name]['httpGet']['path']}\b", text), (service, name)
+
+
+def test_the_volume_of_jobs_holds_what_jobs_may_keep() -> None:
+    claim = kept(of_matrix("default"), "PersistentVolumeClaim", "cohabit-jobs")
+    size = claim["spec"]["resources"]["requests"]["storage"]
+    assert int(size.removesuffix("Gi")) * 1024 > JobsConfig().max_mib
 
 
 def test_what_is_kept_on_a_disk_survives_an_uninstall() -> None:

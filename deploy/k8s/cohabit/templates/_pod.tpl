@@ -123,12 +123,13 @@ securityContext:
 startupProbe:
   {{- include "cohabit.grpcProbe" . | nindent 2 }}
   periodSeconds: 2
-  timeoutSeconds: 5
+  timeoutSeconds: 10
   failureThreshold: 90
 readinessProbe:
   {{- include "cohabit.grpcProbe" . | nindent 2 }}
-  periodSeconds: 5
-  timeoutSeconds: 5
+  # In the pod each question starts a process, which costs as much as a second.
+  periodSeconds: {{ ternary 20 5 .root.Values.tls.enabled }}
+  timeoutSeconds: {{ ternary 10 5 .root.Values.tls.enabled }}
   failureThreshold: 3
 # Two minutes of silence: a machine whose cores are all busy with a load is slow, not dead.
 livenessProbe:

@@ -14,7 +14,7 @@ from prometheus_client import Gauge
 
 from chassis import log
 from chassis.config import ConfigError, Document, Section, load, stamp_of
-from chassis.sections import waits_for_restart
+from chassis.sections import FOLLOWED, waits_for_restart
 
 LOOK_EVERY_S = 1.0
 
@@ -63,6 +63,8 @@ class Following(Generic[C]):
 
     async def look(self) -> None:
         """Take what the files say, if they have changed and been quiet since the last look."""
+        if self._apply is None and self._service in FOLLOWED:
+            return  # it is still being built: whoever takes changes has yet to be named
         before = self._seen
         stamp = self._seen = stamp_of(self._started.path)
         if stamp == self._taken or stamp != before:

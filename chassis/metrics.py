@@ -63,6 +63,9 @@ CALL_SECONDS = Histogram(
     ["grpc_service", "grpc_method"],
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
 )
+SPANS = Counter(
+    "cohabit_trace_spans_total", "Spans that the collector took, or did not.", ["outcome"]
+)
 OPEN_CALLS = Gauge(
     "cohabit_grpc_open_calls",
     "gRPC calls in progress.",

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from prometheus_client import Counter
 
 from chassis import log
+from chassis.metrics import SPANS
 from chassis.tracing import TRACEPARENT, Attributes, Span
 
 _QUEUE = 2048
@@ -36,10 +36,6 @@ _LIMITS = SpanLimits(
 )
 _NOWHERE = Context()
 _format = TraceContextTextMapPropagator()
-
-SPANS = Counter(
-    "cohabit_trace_spans_total", "Spans that the collector took, or did not.", ["outcome"]
-)
 
 
 class OtelTracer:

@@ -76,6 +76,8 @@ def _last_used(model: pb.Status.ModelStatus, now_ms: float) -> str:
 def _eviction(model: pb.Status.ModelStatus) -> Text:
     """Whether it may leave, and when its turn is."""
     text = Text(no_wrap=True, overflow="ellipsis")
+    if model.removed:
+        return text.append("removed", "yellow")
     if model.leaving_for and model.state in _HERE:
         return text.append(f"for {flat(model.leaving_for)}", "yellow")
     if model.pinned:

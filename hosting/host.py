@@ -197,7 +197,6 @@ class ModelHost:
     async def close(self) -> None:
         """Stop every engine, at once and side by side; nothing is loaded any more."""
         self._closed = True
-        await self._retiring.close()
         leaving = self._tenancies()
         for tenancy in leaving:
             tenancy.dismiss()

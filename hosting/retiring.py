@@ -42,13 +42,6 @@ class Retiring:
             leaving.cancel()
         self._landlord.tell(hosted)
 
-    async def close(self) -> None:
-        """Wait for none of them; their engines end with the service."""
-        leaving = tuple(self._leaving.values())
-        for task in leaving:
-            task.cancel()
-        await asyncio.gather(*leaving, return_exceptions=True)
-
     async def _leave(self, hosted: Hosted) -> None:
         """What still runs after the time it has is ended."""
         while tenancies := tuple(hosted.tenancies):

@@ -70,14 +70,14 @@ class Envoy:
         hosts: list[dict[str, Any]] = edges.get("host_statuses", [])
         return hosts
 
-    async def settled(self, well: Sequence[int], within_s: float = DEADLINE_S) -> None:
-        """Wait until exactly the edges at these ports are held to be well."""
+    async def settled(self, well: Sequence[int], within_s: float = DEADLINE_S) -> float:
+        """Wait until exactly the edges at these ports are held to be well; how long that took."""
 
         async def true() -> bool:
             hosts = await self.hosts()
             return {port for port, held in hosts.items() if not held} == set(well)
 
-        await until(true, within_s, f"edges at {well} alone are well")
+        return await until(true, within_s, f"edges at {well} alone are well")
 
 
 def services_of(house: House) -> dict[str, str]:
@@ -115,7 +115,8 @@ def running_envoy(
     """
     ports = placed_in(folder, edges, services)
     (folder / "envoy.yaml").write_text(change((folder / "envoy.yaml").read_text()))
-    subprocess.run([SELF_SIGNED, folder / "tls"], check=True, timeout=DEADLINE_S)
+    if not (folder / "tls").exists():
+        subprocess.run([SELF_SIGNED, folder / "tls"], check=True, timeout=DEADLINE_S)
     with (folder / "envoy.log").open("wb") as out:
         process = subprocess.Popen(
             [ENVOY, "-c", folder / "envoy.yaml", *ALONE], stdout=out, stderr=out

@@ -17,7 +17,7 @@ from bench.edge_cost.null_model import NullModel
 from bench.house import free_port
 from chassis.process import child_env
 
-_UP_S = 120.0
+_UP_S = 300.0
 _FAIR = {
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOG": "ERROR",

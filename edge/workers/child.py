@@ -49,7 +49,12 @@ class Worker:
             given = (its_link.fileno(), its_way.fileno())
             numbers = ",".join(map(str, given))
             own = {SLOT_ENV: str(slot), SOCKETS_ENV: numbers}
-            process = _popen(argv, {**env, **own}, given)
+            try:
+                process = _popen(argv, {**env, **own}, given)
+            except OSError:
+                our_link.close()
+                our_way.close()
+                raise
         await link.connect(our_link)
         return cls(process, link, our_way)
 

@@ -25,6 +25,7 @@ class Room(Protocol):
         """A worker has ended: what it held is given back."""
 
 
+_NOT_STARTED = 1
 Start = Callable[[int, Link], Awaitable[Worker]]
 
 
@@ -84,7 +85,11 @@ class Crew:
         loop, failures, again = asyncio.get_running_loop(), 0, False
         while not self._stopping.is_set():
             began = loop.time()
-            code = await self._run_once(slot)
+            try:
+                code = await self._run_once(slot)
+            except OSError as error:  # the machine has no process or descriptor left
+                log.get().error("a worker cannot be started", worker=slot, error=error.strerror)
+                code = _NOT_STARTED
             if self._stopping.is_set():
                 return
             decision = restarts.decide(code, loop.time() - began, failures, again=again)

@@ -1,12 +1,12 @@
 """The configuration in the core's words."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import lru_cache
 
 from chassis.config import ConfigError, Document
 from services.scheduler.config import FairnessConfig, LaneConfig, ModelRuleConfig, SchedulerConfig
 from services.scheduler.core.sets import Rules, SetError, parse_sets
-from services.scheduler.core.settings import Fairness, ModelRule, Settings
+from services.scheduler.core.settings import Fairness, ModelRule, ModelRules, Settings
 from services.scheduler.core.values import Lane, Tier
 
 _LANES = 1_024
@@ -35,9 +35,7 @@ def settings_of(config: SchedulerConfig, document: Document) -> Settings:
     )
 
 
-def rules_of(
-    config: SchedulerConfig, document: Document
-) -> tuple[Mapping[str, ModelRule], Rules | None]:
+def rules_of(config: SchedulerConfig, document: Document) -> tuple[ModelRules, Rules | None]:
     """What `residency` says of models and of sets, both of which may change while the house runs.
 
     Raises ConfigError where a model or a set is named that is not.

@@ -6,7 +6,7 @@ is needed, and a request that can be granted is granted before `admit` returns.
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ from services.scheduler.clients import (
 from services.scheduler.core.plan import Plan
 from services.scheduler.core.scheduler import SchedulerCore
 from services.scheduler.core.sets import Rules
-from services.scheduler.core.settings import ModelRule
+from services.scheduler.core.settings import ModelRules
 from services.scheduler.core.values import (
     AskEngine,
     AskLease,
@@ -191,7 +191,7 @@ class SchedulerShell:
         """Open a lane that the holder held, if it did."""
         self._perform(self.core.release_hold(steady_ms(), lane, holder))
 
-    def rules_changed(self, rules: Mapping[str, ModelRule], sets: Rules | None) -> None:
+    def rules_changed(self, rules: ModelRules, sets: Rules | None) -> None:
         """Other rules apply about which models live on the device."""
         self._perform(self.core.rules_changed(steady_ms(), rules, sets))
 

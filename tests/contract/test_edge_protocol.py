@@ -121,17 +121,18 @@ async def test_an_idle_connection_and_a_long_answer_outlive_the_time_for_headers
 ) -> None:
     monkeypatch.setattr(Protocol, "headers_s", 0.02)
     house.peers.generate = house.peers.says_and_hangs
-    async with connected(house) as (idle, idle_writer), connected(house) as (reader, writer):
+    async with connected(house) as (idle, idle_writer):
         idle_writer.write(GET + b"\r\n")
         await idle.readuntil(b'"list"')
-        writer.write(post({**CHAT, "stream": True}) + b"GET / HT")
-        await reader.readuntil(b'"Hel"')
-        # A connection that has only been opened ends when the time is up: here, five times over.
-        for _ in range(5):
-            assert await said(house) == b""
-        idle_writer.write(GET + LAST)
-        assert b"200 OK" in await idle.read()
-        assert not reader.at_eof()
+        async with connected(house) as (reader, writer):
+            writer.write(post({**CHAT, "stream": True}) + b"GET / HT")
+            await reader.readuntil(b'"Hel"')
+            # A connection that has only been opened ends when the time is up: here, five times.
+            for _ in range(5):
+                assert await said(house) == b""
+            idle_writer.write(GET + LAST)
+            assert b"200 OK" in await idle.read()
+            assert not reader.at_eof()
 
 
 @pytest.mark.parametrize(

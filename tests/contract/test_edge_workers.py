@@ -98,6 +98,19 @@ async def test_a_response_of_one_worker_is_found_by_the_other(tmp_path: Path) ->
         assert (await it.clients[0].get(f"/v1/responses/{made['id']}")).status_code == 404
 
 
+async def test_the_next_turn_may_come_at_once_and_through_another_worker(tmp_path: Path) -> None:
+    """The last event of an answer is out a moment before it is kept."""
+    async with crew(tmp_path) as it:
+        for _ in range(20):
+            ask = ASK | {"stream": True}
+            async with it.clients[0].stream("POST", "/v1/responses", json=ask) as s:
+                async for line in s.aiter_lines():
+                    if line.startswith("data: ") and '"response.completed"' in line:
+                        name = json.loads(line[6:])["response"]["id"]
+                        again = await it.ask(1, previous_response_id=name)
+                        assert again.status_code == 200, again.text
+
+
 async def test_a_response_is_cancelled_through_another_worker(tmp_path: Path) -> None:
     async with crew(tmp_path) as it:
         it.peers.generate = it.peers.says_and_hangs

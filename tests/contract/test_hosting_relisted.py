@@ -1,7 +1,9 @@
 """Models that come, change and go while their service runs: the list is another."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ async def test_a_new_model_is_told_of_and_can_be_loaded(tmp_path: Path) -> None:
 
 
 async def test_a_removed_model_finishes_what_runs_and_is_gone(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
+    async with world(tmp_path, instances=2) as w:
         instance = await w.ready()
         call = await watching(w)
         async with w.generating(instance, "hold") as running:
@@ -56,9 +58,10 @@ async def test_a_removed_model_finishes_what_runs_and_is_gone(tmp_path: Path) ->
             models = [event.model for event in events if event.HasField("model")]
             states = [model.state for model in models if model.removed]
             assert states == [pb.MODEL_STATE_READY, pb.MODEL_STATE_DRAINING]
-            # It takes nothing new: no load, and no request.
+            # It takes nothing new, though there might be a second instance.
             fault = await refusal(drained(w.load(await w.lease(mib=100))))
-            assert fault.reason in (Reason.MODEL_NOT_FOUND, Reason.MODEL_BUSY)
+            assert fault.reason is Reason.MODEL_NOT_FOUND
+            assert "taken out of the configuration" in fault.message
             assert w.permits == {"permit-hold"}
             running.cancel()  # the request is over
         while not (event := await told(call)).removed_key:
@@ -178,6 +181,34 @@ async def test_a_model_on_trial_changes_when_that_is_over(tmp_path: Path) -> Non
         new.change(lane="slow")
         with on_trial(w.toy):
             await relist(w, "toy", toy=new)
+            assert w.model().lane == "chat"
+        await w.host.refresh()
+        assert w.model().lane == "slow"
+
+
+class Slow(Described):
+    """Its description takes until it is told to end."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        self.end = threading.Event()
+
+    def describe(self) -> ModelSpec:
+        described = super().describe()
+        assert self.looks == 1 or self.end.wait(DEADLINE_S)
+        return described
+
+
+async def test_a_trial_that_begins_while_a_change_is_described_comes_first(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        new = Slow(replace(w.source.spec, lane="slow"))
+        listing = asyncio.create_task(relist(w, "toy", toy=new))
+        await until(lambda: new.looks == 2, "it is described to take over")
+        with on_trial(w.toy):
+            new.end.set()
+            await listing
             assert w.model().lane == "chat"
         await w.host.refresh()
         assert w.model().lane == "slow"

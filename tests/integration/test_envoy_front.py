@@ -202,6 +202,8 @@ def test_nothing_of_the_insides_opens(
             assert "tiny" not in body
             continue
         assert status in ("400", "403", "404", "405", "200"), status
+        if status == "403":
+            assert "not through here" in body, "it came as far as the edge"
         if status == "200":  # gRPC tells its status in a header
             assert headers.get("content-type") == "application/grpc"
             assert not body
@@ -213,6 +215,7 @@ def test_the_refusal_is_in_the_words_of_the_house(envoy: Envoy) -> None:
     answer = httpx.get(f"{envoy.url('plain')}{ADMIN}")
     assert answer.status_code == 403
     said = answer.json()["error"]["message"]
+    assert "not through here" in said, "Envoy says it, before the edge is asked"
     assert answer.json() == json.loads(OPENAI.envelope(Fault(Reason.LOCAL_ONLY, said), ""))
     assert answer.headers["content-type"].startswith("application/json")
 

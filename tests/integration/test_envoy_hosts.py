@@ -5,6 +5,7 @@ import signal
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import pytest
 from tests.envoy_kit import SELF_SIGNED, Edge, Envoy, another_edge, running_envoy, services_of
 from tests.integration.house import House, running, until
 
+LINGER_S = 4
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {
     "model": "tiny",
@@ -33,8 +35,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 @pytest.fixture
 def edges(house: House) -> Iterator[tuple[Edge, Edge]]:
     with (
-        another_edge(house, "one", linger_s=3, drain_s=20) as one,
-        another_edge(house, "two", linger_s=3, drain_s=20) as two,
+        another_edge(house, "one", linger_s=LINGER_S, drain_s=20) as one,
+        another_edge(house, "two", linger_s=LINGER_S, drain_s=20) as two,
     ):
         yield one, two
 
@@ -140,8 +142,9 @@ async def test_a_rolling_restart_loses_nothing(
 
     async with asyncio.TaskGroup() as group:
         clients = [group.create_task(client(key)) for key in range(6)]
-        for edge in edges:
+        for edge, other in (edges, edges[::-1]):
             edge.signal(signal.SIGTERM)
+            assert await envoy.settled([other.port]) < LINGER_S, "while it still serves"
             assert await edge.ended() == 0
             edge.start()
             await envoy.settled([one.port for one in edges])
@@ -272,26 +275,45 @@ async def test_too_many_at_once_are_told_so(
     assert probe.status_code == 200, "who watches the house is not counted"
 
 
-async def test_a_renewed_certificate_is_taken_up(
-    house: House, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    edges = [house.url.removeprefix("http://")]
-    folder = tmp_path_factory.mktemp("e")
-    with running_envoy(folder, edges, services_of(house)) as envoy:
-        port, before = envoy.ports["public"], envoy.certificate.read_text()
-        assert await shown(port) == before
-        await renewed(envoy)
-
-        async def taken() -> bool:
-            return await shown(port) == envoy.certificate.read_text() != before
-
-        await until(taken, 10, "the new certificate")
-
-
 async def shown(port: int) -> str:
     return await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
 
 
-async def renewed(envoy: Envoy) -> None:
-    process = await asyncio.create_subprocess_exec(SELF_SIGNED, str(envoy.folder / "tls"))
+async def taken_up(envoy: Envoy, before: str) -> None:
+    async def true() -> bool:
+        return await shown(envoy.ports["public"]) == envoy.certificate.read_text() != before
+
+    await until(true, 10, "the new certificate is shown")
+
+
+async def sign(folder: Path) -> None:
+    process = await asyncio.create_subprocess_exec(SELF_SIGNED, str(folder))
     assert await process.wait() == 0
+
+
+async def test_a_renewed_certificate_is_taken_up(
+    house: House, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    edges, folder = [house.url.removeprefix("http://")], tmp_path_factory.mktemp("e")
+    with running_envoy(folder, edges, services_of(house)) as envoy:
+        before = await shown(envoy.ports["public"])
+        await sign(folder / "tls")
+        await taken_up(envoy, before)
+
+
+async def test_a_secret_of_kubernetes_that_changes_is_taken_up(
+    house: House, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """There the files are links through a folder that is exchanged as a whole."""
+    edges, folder = [house.url.removeprefix("http://")], tmp_path_factory.mktemp("e")
+    tls = folder / "tls"
+    await sign(tls / "..first")
+    (tls / "..data").symlink_to("..first")
+    for name in ("tls.crt", "tls.key"):
+        (tls / name).symlink_to(f"..data/{name}")
+    with running_envoy(folder, edges, services_of(house)) as envoy:
+        before = await shown(envoy.ports["public"])
+        await sign(tls / "..second")
+        (tls / "..data_tmp").symlink_to("..second")
+        (tls / "..data_tmp").rename(tls / "..data")
+        await taken_up(envoy, before)

@@ -29,7 +29,7 @@ SHOWN = ("/metrics", "/errors", "/status")
 CANARY = "c4n4ry"
 CHANCE = random.Random(20261130)
 
-Headers = dict[str, str | bytes]
+Headers = dict[str, Any]
 
 
 def odd() -> str:
@@ -112,8 +112,10 @@ KINDS = (
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    edge = {"access_log_file": "log/access.log", "access_log_mib": LOG_MIB}
-    llm = {"models": {"tiny": {"path": "tiny.gguf", "places": 4, "context_tokens": 512}}}
+    edge: dict[str, object] = {"access_log_file": "log/access.log", "access_log_mib": LOG_MIB}
+    llm: dict[str, object] = {
+        "models": {"tiny": {"path": "tiny.gguf", "places": 4, "context_tokens": 512}}
+    }
     with running(tmp_path_factory.mktemp("h"), edge=edge, llm=llm) as house:
         yield house
 

@@ -282,6 +282,7 @@ ROLLS: Mapping[str, tuple[Values, set[str]]] = {
     "a model more": ({"config": {"llm": {"models": {"other": MODEL}}}}, set()),
     "a model less": ({"config": {"llm": {"models": {"smollm2": None}}}}, set()),
     "a model that changes": ({"config": {"llm": {"models": {"smollm2": {"places": 8}}}}}, set()),
+    "a network less": ({"config": {"matte": {"models": {"u2netp": None}}}}, set()),
     "what lives together": (
         {"config": {"scheduler": {"residency": {"models": {"smollm2": {"pinned": True}}}}}},
         set(),
@@ -362,3 +363,10 @@ def test_prometheus_asks_the_edge_with_a_key_and_takes_labels_as_they_are() -> N
     assert endpoint["port"] in port_names
     [group] = kept(objects, "PrometheusRule", "cohabit")["spec"]["groups"]
     assert group["rules"] == [{"alert": "Down", "expr": "up == 0"}]
+
+
+def test_the_alerts_of_the_house_are_taken_as_they_are() -> None:
+    file = ROOT / "deploy" / "prometheus" / "alerts.yaml"
+    objects = rendered({}, f"--set-file=monitoring.rules={file}")
+    spec = kept(objects, "PrometheusRule", "cohabit")["spec"]
+    assert spec == yaml.safe_load(file.read_text())

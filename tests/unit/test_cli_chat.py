@@ -130,7 +130,7 @@ class Edge:
         self.asked: list[tuple[str, str, str]] = []
         original = httpx.Client
 
-        def opened(base_url: str, timeout: object) -> httpx.Client:
+        def opened(base_url: str, timeout: object, headers: object) -> httpx.Client:
             return original(base_url=base_url, transport=httpx.MockTransport(self.reply))
 
         monkeypatch.setattr(httpx, "Client", opened)

@@ -123,6 +123,14 @@ def test_the_page() -> None:
     ]
 
 
+def test_a_model_that_is_configured_no_more_is_called_removed() -> None:
+    seen = sight()
+    (gone,) = (model for model in seen.status.models if model.model_key == "sdxl")
+    gone.removed = True
+    (line,) = (line for line in page(seen).splitlines() if line.startswith("sdxl"))
+    assert line.endswith("removed")
+
+
 def test_a_narrow_page_keeps_each_model_on_one_line() -> None:
     seen = sight()
     seen.status.models.add(model_key="a" * 60, state=MODEL_STATE_READY)

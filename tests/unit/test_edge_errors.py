@@ -64,10 +64,10 @@ def test_loopback_addresses_are_taken(listen: str) -> None:
 @pytest.mark.parametrize(
     ("listen", "why"),
     [
-        ("0.0.0.0:8080", "no API keys"),
-        ("[::]:8080", "no API keys"),
-        ("192.168.1.5:80", "no API keys"),
-        ("example.org:80", "no API keys"),
+        ("0.0.0.0:8080", "without API keys"),
+        ("[::]:8080", "without API keys"),
+        ("192.168.1.5:80", "without API keys"),
+        ("example.org:80", "without API keys"),
         ("8080", "host:port"),
         (":8080", "host:port"),
         ("127.0.0.1:x", "host:port"),

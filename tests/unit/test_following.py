@@ -176,6 +176,25 @@ async def test_a_change_before_the_first_look_is_not_missed(taker: Taker) -> Non
     assert taker.taken == [["b"]]
 
 
+async def test_a_change_that_comes_while_the_service_is_built_is_kept_for_it(taker: Taker) -> None:
+    taker.following = Following("llm", Toys, load(taker.path))
+    taker.path.write_text("llm: {models: {b: {}}}\n")
+    await taker.look(3)
+    taker.following.use(taker.apply)
+    await taker.look()
+    assert taker.taken == [["b"]]
+
+
+async def test_a_service_that_takes_nothing_in_place_still_says_what_waits(tmp_path: Path) -> None:
+    path = tmp_path / "cohabit.yaml"
+    path.write_text("broker: {quality: 1}\n")
+    following = Following("broker", Toys, load(path))
+    path.write_text("broker: {quality: 2}\n")
+    for _ in range(2):
+        await following.look()
+    assert list(following.restart_keys) == ["broker.quality"]
+
+
 async def test_keys_that_wait_for_a_restart_are_named_until_they_are_as_before(
     taker: Taker,
 ) -> None:

@@ -30,7 +30,7 @@ class Entrance:
         """The model that is to serve it, a twin perhaps; None while none of that name is known."""
         books = self._books
         model = books.models.get(request.model)
-        if model is not None:
+        if model is not None and not model.facts.removed:
             return model
         if not request.model:
             return None
@@ -110,8 +110,16 @@ class Entrance:
         self._books.room.promote(waiter)
         self._promote_later(now_ms, waiter)
 
+    def turn_away(self, now_ms: int, key: str, out: list[Effect]) -> None:
+        """A model is configured no more: who waits for it goes to a twin, or is refused (6)."""
+        for waiter in self._books.room.of(key):
+            if waiter.instance is not None:  # what the broker answers is for this model alone
+                self._books.refuse(now_ms, out, waiter, Cause.MODEL_NOT_FOUND, key)
+            else:
+                self.rename(now_ms, waiter, out)
+
     def rename(self, now_ms: int, waiter: Waiter, out: list[Effect]) -> None:
-        """The catalogue is complete: what it waits for is a family, or does not exist."""
+        """What it waits for is a family, some member of which serves it, or does not exist."""
         books, request = self._books, waiter.request
         model = self.model_of(request)
         if model is None:

@@ -1,12 +1,11 @@
 """The models that there are, as their services report them; when they go by themselves. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from services.scheduler.core.books import Books
 from services.scheduler.core.leaving import Leaving
 from services.scheduler.core.sets import Rules
-from services.scheduler.core.settings import ModelRule
+from services.scheduler.core.settings import ModelRules
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     Cause,
@@ -54,7 +53,7 @@ class Roster:
         if state is State.LOADING:
             self._loading(now_ms, model, before, out)
         if facts.removed:  # 6
-            self._dismissed(now_ms, model, out)
+            self._dismissed(model)
         elif wait_ms := model.cooling_ms(now_ms):  # 3
             books.refuse_all(now_ms, out, facts.key, Cause.MODEL_FAILED, facts.failure, wait_ms)
         news = resized or state is not before or facts.removed
@@ -83,24 +82,23 @@ class Roster:
             books.freed_ms = now_ms
             books.memory_may_be_back()
 
-    def removed(self, now_ms: int, key: str, out: list[Effect]) -> None:
+    def removed(self, now_ms: int, key: str) -> None:
         """A model is not configured any more, and nothing is left of it (6)."""
         model = self._books.models.pop(key, None)
         if model is None:
             return
-        self._dismissed(now_ms, model, out)
+        self._dismissed(model)
         if model.resident:
             self._books.freed_ms = now_ms
         self._books.changes += 1
         self._books.memory_may_be_back()
 
-    def _dismissed(self, now_ms: int, model: Model, out: list[Effect]) -> None:
-        """Nobody waits for it any more, and nobody leaves for it."""
+    def _dismissed(self, model: Model) -> None:
+        """Nobody leaves for it any more."""
         self._leaving.drop(model)
-        self._books.refuse_all(now_ms, out, model.key, Cause.MODEL_NOT_FOUND, model.key)
         self._books.unsettled.discard(model.key)
 
-    def ruled_anew(self, now_ms: int, rules: Mapping[str, ModelRule], sets: Rules | None) -> None:
+    def ruled_anew(self, now_ms: int, rules: ModelRules, sets: Rules | None) -> None:
         """The rules about models have changed: who may leave, and when the unused go."""
         self._books.settings = replace(self._books.settings, rules=rules, sets=sets)
         self._books.changes += 1
@@ -183,7 +181,7 @@ class Roster:
     def _look_when_unused(self, now_ms: int, model: Model) -> None:
         ttl_ms = self._books.rule(model.key).idle_ttl_ms
         if ttl_ms:
-            self._books.look_at(now_ms + ttl_ms, model.key)
+            self._books.look_at(max(now_ms, model.last_used_ms + ttl_ms), model.key)
 
     def _unload_unused(self, now_ms: int, model: Model, out: list[Effect]) -> None:
         ttl_ms = self._books.rule(model.key).idle_ttl_ms

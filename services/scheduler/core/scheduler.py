@@ -43,8 +43,8 @@ decision, by these rules. The code cites their numbers.
     that time is now, it counts as COLD.
 4.  Virtual time: see `clients`.
 5.  Twins: see `twins`.
-6.  A model that is configured no more takes nothing new: who waits for it, or comes, is refused.
-    What runs on it finishes, and its memory is its own until its service has let it go.
+6.  A model that is configured no more takes nothing new: who waits for it, or comes, goes to a twin
+    or is refused. What runs on it finishes, and its memory is its own until its service lets it go.
 
 Where it is done: `entrance` lets requests in, `scan` grants, `running` ends; `residency` asks for
 the memory of models, `choosing` says who might leave for it, `leaving` has them leave; `answers`
@@ -67,7 +67,7 @@ from services.scheduler.core.roster import Roster
 from services.scheduler.core.running import Running
 from services.scheduler.core.scan import Scan
 from services.scheduler.core.sets import Rules
-from services.scheduler.core.settings import ModelRule, Settings
+from services.scheduler.core.settings import ModelRules, Settings
 from services.scheduler.core.state import Model, Permit
 from services.scheduler.core.values import (
     Cause,
@@ -242,18 +242,16 @@ class SchedulerCore:
             if permit.model in present and permit.seen and permit.name not in running:
                 self.running.over(now_ms, permit, out)
         for key in known - present:
-            self.roster.removed(now_ms, key, out)
+            self._removed(now_ms, key, out)
         return self._decided(now_ms, out)
 
     def model_removed(self, now_ms: int, key: str) -> list[Effect]:
-        """A model is not configured any more."""
+        """A model is not configured any more, and nothing is left of it."""
         out: list[Effect] = []
-        self.roster.removed(now_ms, key, out)
+        self._removed(now_ms, key, out)
         return self._decided(now_ms, out)
 
-    def rules_changed(
-        self, now_ms: int, rules: Mapping[str, ModelRule], sets: Rules | None
-    ) -> list[Effect]:
+    def rules_changed(self, now_ms: int, rules: ModelRules, sets: Rules | None) -> list[Effect]:
         """Other rules apply from now on about which models live on the device."""
         self.roster.ruled_anew(now_ms, rules, sets)
         return self._decided(now_ms, [])
@@ -301,10 +299,9 @@ class SchedulerCore:
 
     def unload_ended(self, now_ms: int, key: str) -> list[Effect]:
         """An unload was performed or refused; the model's reports say which."""
-        out: list[Effect] = []
         if model := self.books.models.get(key):
             self.roster.stays(model)
-        return self._decided(now_ms, out)
+        return self._decided(now_ms, [])
 
     def plan(self, now_ms: int, key: str, tier: Tier, headroom_mib: int) -> Plan:
         """What loading a model would make leave, and why. Changes nothing. Raises KeyError."""
@@ -314,8 +311,8 @@ class SchedulerCore:
 
     def hold(self, now_ms: int, lane: str, holder: str, hold_ms: int) -> list[Effect]:
         """Keep a lane closed; what runs in it may finish."""
-        until_ms = now_ms + min(hold_ms, self.books.settings.max_hold_ms)
-        until_ms = self.books.holds.hold(lane, holder, until_ms)
+        hold_ms = min(hold_ms, self.books.settings.max_hold_ms)
+        until_ms = self.books.holds.hold(lane, holder, now_ms + hold_ms)
         self.books.alarms.set(until_ms, Alarm.HOLD, (lane, holder, until_ms))
         return self._decided(now_ms, [self.running.hold_state(lane, holder)])
 
@@ -362,7 +359,13 @@ class SchedulerCore:
         changed = self.roster.reported(now_ms, facts, out)
         if is_new:
             self.entrance.readmit(now_ms, facts.key)
+        if facts.removed:
+            self.entrance.turn_away(now_ms, facts.key, out)  # 6
         return changed
+
+    def _removed(self, now_ms: int, key: str, out: list[Effect]) -> None:
+        self.roster.removed(now_ms, key)
+        self.entrance.turn_away(now_ms, key, out)
 
     # -- the decision ------------------------------------------------------------------------
 

@@ -36,6 +36,10 @@ class ModelRule:
     """Unloaded when unused for this long; 0: it stays until its memory is wanted."""
 
 
+ModelRules = Mapping[str, ModelRule]
+"""By model key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Permits, queues, fairness, residency."""
@@ -51,8 +55,7 @@ class Settings:
     use_within_ms: int = 5_000
     """A grant that its engine has not seen by then lapses."""
     fairness: Fairness = field(default_factory=Fairness)
-    rules: Mapping[str, ModelRule] = field(default_factory=dict)
-    """By model key."""
+    rules: ModelRules = field(default_factory=dict)
     sets: Rules | None = None
     """Which models may live together; None: all that fit."""
     max_swap_delay_ms: int = 15_000

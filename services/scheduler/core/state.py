@@ -191,8 +191,7 @@ class Model:
     @property
     def serves(self) -> bool:
         """Takes requests, places aside."""
-        known = self.reachable and not self.facts.removed
-        return self.facts.state is State.READY and known and not self.leaving
+        return self.facts.state is State.READY and self.reachable and not self.leaving
 
     @property
     def resident(self) -> bool:
@@ -247,8 +246,7 @@ class Model:
         """May be loaded: COLD, or FAILED and done with its cooling."""
         state = self.facts.state
         cooled = state is State.FAILED and self.facts.retry_at_ms <= now_ms
-        there = self.reachable and not self.facts.removed
-        return there and not self.starting and (state is State.COLD or cooled)
+        return self.reachable and not self.starting and (state is State.COLD or cooled)
 
     def cooling_ms(self, now_ms: int) -> int:
         """How long a failed model may not be tried; 0 for any other."""

@@ -171,6 +171,27 @@ async def test_stopping_lets_a_stream_finish_and_refuses_new_calls(tmp_path: Pat
         assert time.perf_counter() - began < DEADLINE_S / 2
 
 
+async def test_what_has_to_be_finished_first_is_while_calls_are_answered(tmp_path: Path) -> None:
+    async with serving(f"unix:{tmp_path}/s.sock") as wire:
+        await wire.server.set_serving(True)
+        begun, finished, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def finish() -> None:
+            begun.set()
+            await finished.wait()
+
+        wire.server.finishing.append(finish)
+        wire.server.leaving.append(left.set)
+        stopping = asyncio.create_task(wire.server.stop())
+        await asyncio.wait_for(begun.wait(), DEADLINE_S)
+        assert await wire.health() == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert (await wire.stub.RevokePermit(revoke("any"), timeout=DEADLINE_S)).running
+        assert not left.is_set()
+        finished.set()
+        await asyncio.wait_for(stopping, DEADLINE_S)
+        assert left.is_set()
+
+
 async def test_a_stream_that_does_not_finish_is_cut_off(tmp_path: Path) -> None:
     async with serving(f"unix:{tmp_path}/s.sock", drain_s=0.1) as wire:
         call = wire.stub.WatchEngine(pb.WatchEngineRequest())

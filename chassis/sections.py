@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from chassis.config import SECTIONS, Document
+from chassis.config import MODEL_SERVICES, SECTIONS, Document
 
 FOLLOWED: Mapping[str, tuple[str, ...]] = {
     "llm": ("models",),
@@ -21,23 +21,37 @@ FOLLOWED: Mapping[str, tuple[str, ...]] = {
 }
 """By section: the keys that are read again while its service runs."""
 
-_DIAL_ALL = ("scheduler", "edge")
-"""Services that dial every other: a section that comes or goes is news to them."""
+DIALS: Mapping[str, tuple[str, ...]] = {
+    "edge": ("broker", "scheduler", *MODEL_SERVICES, "jobs"),
+    "scheduler": ("broker", *MODEL_SERVICES),
+    **dict.fromkeys(MODEL_SERVICES, ("broker", "scheduler")),
+    "jobs": ("scheduler", "diffusion", "matte"),
+}
+"""By service: those that it dials, if they are there. One that comes or goes is news to it."""
 
 
 def read_at_start(document: Document, service: str) -> dict[str, Any]:
     """What `service` reads at its start alone, by dotted key: shared keys, and its own section."""
     shared = {key: value for key, value in document.data.items() if key not in SECTIONS}
-    metrics = shared.pop("metrics", None)
-    if isinstance(metrics, Mapping) and service in metrics:
-        shared[f"metrics.{service}"] = metrics[service]
-    section = document.data.get(service)
-    own = section if isinstance(section, Mapping) else {}
+    listen, addresses, metrics = (
+        _by_service(shared.pop(key, None)) for key in ("listen", "addresses", "metrics")
+    )
+    read = shared | _named("listen", listen, service) | _named("metrics", metrics, service)
+    there = document.grpc_services()
+    for name in DIALS.get(service, ()):
+        if name in there:
+            read |= {name: "there"} | _named("addresses", {**listen, **addresses}, name)
     followed = FOLLOWED.get(service, ())
-    read = shared | {f"{service}.{k}": value for k, value in own.items() if k not in followed}
-    if service in _DIAL_ALL:
-        read |= dict.fromkeys(document.grpc_services(), "there")
-    return read
+    own = _by_service(document.data.get(service))
+    return read | {f"{service}.{k}": value for k, value in own.items() if k not in followed}
+
+
+def _by_service(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _named(key: str, by_service: Mapping[str, Any], service: str) -> dict[str, Any]:
+    return {f"{key}.{service}": by_service[service]} if service in by_service else {}
 
 
 def waits_for_restart(started: Document, now: Document, service: str) -> tuple[str, ...]:

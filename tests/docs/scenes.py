@@ -25,6 +25,7 @@ from skimage import data
 from tests.docs.reading import ROOT
 from tests.docs.shell import Shell
 from tests.integration.house import REAL_MODEL, free_port, started
+from tests.kube.scene import cluster_for
 from tests.tiny_diffusion import make_tiny_diffusion
 from tests.tls_kit import certify
 
@@ -218,7 +219,16 @@ def machine(folder: Path) -> Iterator[Shell]:
     yield Shell(folder, replaced, {"MACHINE": str(root)})
 
 
+@contextmanager
+def cluster(folder: Path) -> Iterator[Shell]:
+    """A clone, at a stand-in for a cluster."""
+    clone(folder)
+    with cluster_for(folder, "cohabit") as env:
+        yield Shell(folder, env=env)
+
+
 SCENES: dict[str, Scene] = {
+    "cluster": cluster,
     "nothing": nothing,
     "house": house,
     "simulated": simulated,

@@ -59,7 +59,19 @@ def restarts(**changes: Any) -> dict[str, tuple[str, ...]]:
         # A section of models that comes or goes: who dials it has to start anew.
         ({"simulated": {}}, {"scheduler": ("simulated",), "edge": ("simulated",)}),
         ({"simulated": None}, {}),
-        ({"jobs": None}, {"scheduler": ("jobs",), "edge": ("jobs",), "jobs": ("jobs.running",)}),
+        ({"jobs": None}, {"edge": ("jobs",), "jobs": ("jobs.running",)}),
+        # An address: who listens there, and who dials it.
+        (
+            {"listen": {"matte": "127.0.0.1:1"}},
+            {
+                "matte": ("listen.matte",),
+                **dict.fromkeys(("edge", "scheduler", "jobs"), ("addresses.matte",)),
+            },
+        ),
+        (
+            {"addresses": {"jobs": "jobs:1"}},
+            {"edge": ("addresses.jobs",)},
+        ),
     ],
     ids=str,
 )

@@ -25,6 +25,9 @@ class Bounds:
         return self.requests_per_minute is not None or self.concurrent is not None
 
 
+UNBOUNDED = Bounds()
+
+
 @dataclass(frozen=True, slots=True)
 class Entered:
     """The request may go on; it must be told when it leaves."""

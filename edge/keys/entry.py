@@ -1,9 +1,9 @@
 """What is known of one API key. Values alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edge.config import TierName
-from edge.keys.core import Bounds
+from edge.keys.core import UNBOUNDED, Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Key:
     """Among whom its requests share: keys of one fairness key are one client."""
     tier: TierName | None = None
     """Its ceiling; None: that of callers without a key."""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: Bounds = UNBOUNDED
     models: frozenset[str] | None = None
     """Keys and families of the models it may ask; None: all."""
     expires_unix_s: float | None = None

@@ -58,6 +58,7 @@ lint: $(DEV_STAMP)  ## ruff, the walls between rooms, the contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@scripts/lint_protos.sh
+	@scripts/render_manifests.sh --check
 
 format: $(DEV_STAMP)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

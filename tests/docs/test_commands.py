@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.reading import PAGES, ROOT, Block, blocks
-from tests.docs.scenes import SCENES
+from tests.docs.envoy_scene import envoy
+from tests.docs.scenes import SCENES as PLAIN
 from tests.docs.shell import Shell
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 
+SCENES = PLAIN | {"envoy": envoy}
 WITH_COMMANDS = [page for page in PAGES if any(True for _ in blocks(page))]
 
 

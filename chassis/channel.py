@@ -1,12 +1,14 @@
 """The one place that opens gRPC channels.
 
-grpc.aio reconnects by itself; the options keep its pauses short, so that a restarted service is
-found again within a second.
+Over TCP with the certificates of the process, where it has any (`tls`). grpc.aio reconnects by
+itself; the options keep its pauses short, so that a restarted service is found again within a
+second.
 """
 
 import grpc
 
-from chassis import log
+from chassis import log, tls, tracing
+from chassis.tracing import Span
 
 MAX_MESSAGE_BYTES = 96 * 1024 * 1024
 REQUEST_ID = "x-request-id"
@@ -31,20 +33,31 @@ _TCP_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # A container that comes back has another address: its name is asked for again at once.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
 )
 
 
 def open_channel(target: str) -> grpc.aio.Channel:
     """A channel to `target` ("unix:/path" or "host:port"). The caller closes it."""
-    options = _OPTIONS if target.startswith("unix:") else _OPTIONS + _TCP_OPTIONS
-    return grpc.aio.insecure_channel(target, options=options)
+    if target.startswith("unix:"):
+        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+    options = _OPTIONS + _TCP_OPTIONS
+    if (own := tls.of_process()) is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    named = (("grpc.ssl_target_name_override", tls.NAME),)
+    return grpc.aio.secure_channel(target, own.for_channel(), options=options + named)
 
 
-def call_metadata(permit_id: str = "") -> tuple[tuple[str, str], ...]:
-    """Metadata of an outgoing call: the current request's id, and the permit if there is one."""
+def call_metadata(permit_id: str = "", under: Span | None = None) -> tuple[tuple[str, str], ...]:
+    """Metadata of an outgoing call: the current request's id, the permit if there is one, and the
+    trace it is part of: by `under`, or else by the work at hand.
+    """
     pairs = []
     if current := log.request_id.get():
         pairs.append((REQUEST_ID, current))
     if permit_id:
         pairs.append((PERMIT_ID, permit_id))
+    if tracing.is_on():
+        pairs += tracing.carried(under)
     return tuple(pairs)

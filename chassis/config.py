@@ -84,6 +84,15 @@ def _address(value: str) -> str:
     return value
 
 
+def _collector(value: str) -> str:
+    scheme, colon, rest = value.partition("://")
+    if value and not (colon and scheme in {"http", "https"}):
+        raise ValueError("expected http://host:port of a collector, e.g. http://127.0.0.1:4317")
+    if value:
+        _host_port(rest.removesuffix("/"))
+    return value
+
+
 def _service(value: str) -> str:
     if value not in _DIALLED:
         raise ValueError(f"expected a service: {', '.join(_DIALLED)}")
@@ -94,6 +103,26 @@ Service = Annotated[str, AfterValidator(_service)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
 Address = Annotated[str, AfterValidator(_address)]
 """Where gRPC is served: `unix:/path` or `host:port`."""
+
+
+class Tls(Section):
+    """Certificates that services show each other on TCP; PEM files."""
+
+    ca: LoosePath
+    """Of the authority that signs all others."""
+    certificate: LoosePath
+    """Of a service, made out to cohabit.internal."""
+    key: LoosePath
+    """Of the certificate."""
+
+
+class Traces(Section):
+    """Where traces go."""
+
+    endpoint: Annotated[str, AfterValidator(_collector)] = ""
+    """http://host:port of a collector that speaks OTLP over gRPC; default $OTEL_EXPORTER_OTLP_…"""
+    sample: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
+    """Share of the requests that are traced; one that comes with a trace follows its sender."""
 
 
 class House(Section):
@@ -112,6 +141,10 @@ class House(Section):
     """Where a service is dialled, by service; default its listen address."""
     metrics: Mapping[Service, HostPort] = {}
     """Where Prometheus scrapes, by service; default nowhere. The edge has a route for it."""
+    tls: Tls | None = None
+    """Certificates on TCP addresses; default: TCP is plain."""
+    traces: Traces = Traces()
+    """OpenTelemetry; default: none, unless the environment names a collector."""
 
     def listen_of(self, service: str) -> str:
         """The address `service` binds."""
@@ -120,6 +153,13 @@ class House(Section):
     def address_of(self, service: str) -> str:
         """The gRPC target that reaches `service`."""
         return self.addresses.get(service, self.listen_of(service))
+
+
+def _absolute(tls: Tls | None, base: Path) -> Tls | None:
+    # Not resolved: mounted secrets are links, which lead elsewhere when they are renewed.
+    if tls is None:
+        return None
+    return Tls(ca=base / tls.ca, certificate=base / tls.certificate, key=base / tls.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +220,7 @@ class Document:
                 name: (base / getattr(house, name)).resolve()
                 for name in ("run_dir", "state_dir", "models_dir")
             }
+            | {"tls": _absolute(house.tls, base)}
         )
         longest = f"{absolute.run_dir}/{_LONGEST_SOCKET}"
         if len(os.fsencode(longest)) > _SOCKET_PATH_BYTES:
@@ -292,6 +333,8 @@ def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
         raise ConfigError(f"{path}{line}: expected YAML, {problem}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: expected at most {_MOST_DEPTH} levels of keys") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
 

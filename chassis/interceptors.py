@@ -1,4 +1,4 @@
-"""What happens around every call of every service: ids, faults, metrics, one log line.
+"""What happens around every call of every service: ids, faults, metrics, one log line, a span.
 
 A servicer raises `Fault`; this turns it into a status with ErrorInfo and RetryInfo. Anything else
 that escapes a servicer is a bug of ours: it is logged with its stack and answered INTERNAL with a
@@ -9,18 +9,30 @@ import asyncio
 import functools
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
 from prometheus_client import Counter, Gauge, Histogram
 
-from chassis import log, metrics
+from chassis import log, metrics, tracing
 from chassis.channel import REQUEST_ID
 from chassis.errors import Fault, Reason
 from chassis.status import DETAILS_KEY, details_of, fault_of
+from chassis.tracing import Span
 
 _QUIET = ("grpc.health.", "grpc.reflection.")
+_BROKEN = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""What is no mistake of the caller's, by OpenTelemetry's conventions."""
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -135,6 +147,11 @@ def _calls(labels: tuple[str, str], code: str, reason: str) -> Counter:
     return metrics.CALLS.labels(*labels, code, reason)
 
 
+def _span_of(labels: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> Span:
+    name = "/".join(labels)
+    return tracing.take_call(name, metadata, {"rpc.system.name": "grpc", "rpc.method": name})
+
+
 class _Call:
     """One call, from its metadata to its metrics."""
 
@@ -145,11 +162,13 @@ class _Call:
         self._context = context
         self._code, self._reason = grpc.StatusCode.OK, ""
         self._began = 0.0
+        self._span = tracing.NOTHING
 
     def __enter__(self) -> "_Call":
-        given = next(
-            (v for k, v in self._context.invocation_metadata() or () if k == REQUEST_ID), ""
-        )
+        metadata = self._context.invocation_metadata() or ()
+        given = next((v for k, v in metadata if k == REQUEST_ID), "")
+        if tracing.is_on():
+            self._span = _span_of(self._labels, metadata)
         name = str(given)[:128] or uuid.uuid4().hex
         log.request_id.set(name)
         self._context.set_trailing_metadata(((REQUEST_ID, name),))
@@ -161,6 +180,8 @@ class _Call:
         if kind is not None and self._code is grpc.StatusCode.OK:
             self._code = grpc.StatusCode.CANCELLED  # the client has gone, or the server
         elapsed = time.monotonic() - self._began
+        if self._span:
+            self._end_span()
         _open(self._labels).dec()
         _seconds(self._labels).observe(elapsed)
         _calls(self._labels, self._code.name, self._reason).inc()
@@ -171,6 +192,11 @@ class _Call:
             reason=self._reason,
             ms=round(elapsed * 1000, 1),
         )
+
+    def _end_span(self) -> None:
+        code, reason = self._code.name, self._reason
+        self._span.tell({"rpc.response.status_code": code, "cohabit.reason": reason})
+        self._span.end((reason or code.lower()) if self._code in _BROKEN else "")
 
     async def abort(self, error: BaseException) -> None:
         """End the call as `error` demands; always raises."""

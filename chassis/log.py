@@ -17,12 +17,17 @@ from structlog.typing import Processor
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The request being served by the current task; empty outside of one."""
 
+trace_id: ContextVar[str] = ContextVar("trace_id", default="")
+"""The trace that it is part of; empty where none is told."""
+
 
 def _with_request(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     if current := request_id.get():
         event["request_id"] = current
+    if traced := trace_id.get():
+        event["trace_id"] = traced
     return event
 
 

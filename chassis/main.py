@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from chassis import config, log, metrics
+from chassis import config, log, metrics, tls_config, tracing
 from chassis.following import Following
 from chassis.loop import run
 from chassis.process import die_with_parent
@@ -54,17 +54,34 @@ def run_service(
     parser.add_argument("--config", type=Path, default=None, help="cohabit.yaml to use")
     path = parser.parse_args().config
     try:
-        context = Context.of(name, kind, config.load(path))
+        document = config.load(path)
+        context = Context.of(name, kind, document)
+        tls_config.adopt(document)
     except config.ConfigError as error:
         config.fail(error)
     log.configure(name, context.house.log_level)
     try:
         _serve_metrics(name, context.house)
+        _trace(name, document)
         run(_following(context, start))
     except config.ConfigError as error:  # of a file that the service reads itself
         config.fail(error)
     except CannotListen as error:
         raise SystemExit(f"{name}: {error}") from None
+    finally:
+        tracing.close()
+
+
+def _trace(name: str, document: config.Document) -> None:
+    traces = document.house().traces
+    try:
+        tracing.configure(name, tracing.endpoint_of(traces.endpoint), traces.sample)
+    except tracing.NoTracesError as error:
+        if traces.endpoint:
+            where = document.where(("traces", "endpoint"))
+            config.fail(config.ConfigError(f"{where}: traces.endpoint: {error}"))
+        # The environment may be meant for others.
+        log.get().warning("no traces", why=str(error))
 
 
 async def _following(context: Context[C], start: Callable[[Context[C]], Awaitable[None]]) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from chassis import log
+from chassis import log, tracing
 from chassis.backoff import RECONNECT
 from chassis.channel import call_metadata
 from chassis.errors import Fault, Reason, not_implemented
 from chassis.status import fault_of
+from chassis.tracing import Span
 from cohabit.common.v1 import common_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
 
@@ -89,6 +90,8 @@ class Place:
     granted: pb.AdmitResponse.Granted = field(default_factory=pb.AdmitResponse.Granted)
     _call: Any = None
     _token: str = ""
+    _span: Span = tracing.NOTHING
+    _marked: type[Queued] | type[Loading] | None = None
 
     async def until_granted(self) -> AsyncGenerator[Queued | Loading, None]:
         """What happens while it waits; ends when `granted` is set. Raises Fault.
@@ -97,29 +100,33 @@ class Place:
         """
         loop = asyncio.get_running_loop()
         failures, give_up_at = 0, 0.0
-        while True:
-            answer_by = loop.time() + self.waits.answer_s
-            if failures:
-                answer_by = min(answer_by, give_up_at)
-            self._open()
-            try:
-                response = await self._read_by(answer_by)
-                failures = 0
-                while not response.HasField("granted"):
-                    yield self._progress(response)
-                    response = await self._read_by(loop.time() + self.waits.silence_s)
-                self.granted = response.granted
-                self._token = response.granted.resume_token or self._token
-                return
-            except _SchedulerGoneError as gone:
-                self.close()
-                failures += 1
-                give_up_at = give_up_at if failures > 1 else loop.time() + self.waits.resume_s
-                delay_s = RECONNECT.delay_s(failures)
-                if not self._token or loop.time() + delay_s >= give_up_at:
-                    raise gone.fault from None
-                log.get().debug("resuming", failures=failures)
-                await asyncio.sleep(delay_s)
+        with tracing.begin("admission") as self._span:
+            while True:
+                answer_by = loop.time() + self.waits.answer_s
+                if failures:
+                    answer_by = min(answer_by, give_up_at)
+                self._open()
+                try:
+                    response = await self._read_by(answer_by)
+                    failures = 0
+                    while not response.HasField("granted"):
+                        event = self._progress(response)
+                        self._mark(event)
+                        yield event
+                        response = await self._read_by(loop.time() + self.waits.silence_s)
+                    self.granted = response.granted
+                    self._token = response.granted.resume_token or self._token
+                    self._mark_grant()
+                    return
+                except _SchedulerGoneError as gone:
+                    self.close()
+                    failures += 1
+                    give_up_at = give_up_at if failures > 1 else loop.time() + self.waits.resume_s
+                    delay_s = RECONNECT.delay_s(failures)
+                    if not self._token or loop.time() + delay_s >= give_up_at:
+                        raise gone.fault from None
+                    log.get().debug("resuming", failures=failures)
+                    await asyncio.sleep(delay_s)
 
     async def why_over(self) -> Fault | None:
         """Why the scheduler ended the permit; None when it does not say at once.
@@ -157,8 +164,24 @@ class Place:
                 max_output_tokens=self.ask.max_output_tokens,
             ),
             timeout=self.waits.request_s,
-            metadata=call_metadata(),
+            metadata=call_metadata(under=self._span),
         )
+
+    def _mark(self, event: Queued | Loading) -> None:
+        """Tell the trace when it begins to wait, or its model to load: not each step of that."""
+        if not self._span or self._marked is type(event):
+            return
+        self._marked = type(event)
+        if isinstance(event, Queued):
+            self._span.event("queued", {"cohabit.position": event.position})
+        else:
+            self._span.event("loading", {"cohabit.model": event.model_key})
+
+    def _mark_grant(self) -> None:
+        if self._span:
+            self._span.event("granted")
+            said = {"cohabit.queue_wait_ms": self.granted.queue_wait_ms}
+            self._span.tell({"cohabit.model": self.granted.model_key, **said})
 
     async def _read_by(self, at: float) -> pb.AdmitResponse:
         try:

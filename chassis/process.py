@@ -24,5 +24,9 @@ def die_with_parent() -> None:
 
 
 def child_env() -> dict[str, str]:
-    """The environment to start a child with, so that it can die with this process."""
-    return {**os.environ, PARENT_ENV: str(os.getpid())}
+    """The environment to start a child with, so that it can die with this process.
+
+    gRPC's library says nothing of its own there unless asked to: it has a line for every handshake
+    that fails, and whoever can reach a port can make those without end.
+    """
+    return {"GRPC_VERBOSITY": "NONE", **os.environ, PARENT_ENV: str(os.getpid())}

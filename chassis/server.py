@@ -20,7 +20,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from chassis import log
+from chassis import log, tls
 from chassis.channel import MAX_MESSAGE_BYTES
 from chassis.interceptors import CallInterceptor
 from chassis.metrics_servicer import NAME as METRICS
@@ -70,13 +70,14 @@ class Server:
     async def start(self, listen: str) -> str:
         """Bind `listen` and serve, health NOT_SERVING; answers the target to dial.
 
-        Port 0 picks a free port. A stale socket file is replaced. Raises CannotListen.
+        Port 0 picks a free port. On TCP, callers must show a certificate where the process has
+        one itself (`tls`). A stale socket file is replaced. Raises CannotListen.
         """
         await self.set_serving(False)
         if listen.startswith("unix:"):
             _clear_socket(Path(listen.removeprefix("unix:")))
         try:
-            port = self.grpc.add_insecure_port(listen)
+            port = self._bind(listen)
         except RuntimeError:
             raise CannotListen(
                 f"{listen} cannot be listened on: it is in use, or not an address of this machine"
@@ -84,6 +85,12 @@ class Server:
         target = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
         await self.grpc.start()
         return target
+
+    def _bind(self, listen: str) -> int:
+        own = tls.of_process()
+        if own is None or listen.startswith("unix:"):
+            return self.grpc.add_insecure_port(listen)
+        return self.grpc.add_secure_port(listen, own.for_server())
 
     async def set_serving(self, serving: bool) -> None:
         """Tell grpc.health.v1 whether the services can do their work now."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import grpc
 import typer
 
-from chassis import config
+from chassis import config, tls_config
 from chassis.channel import open_channel
 from chassis.status import DETAILS_KEY, fault_of
 from cli.console import Refused, printable
@@ -53,6 +53,7 @@ def with_house(config_path: Path | None, work: Callable[[Dialled], Awaitable[T]]
     try:
         document = config.load(config_path)
         house = document.house()
+        tls_config.adopt(document)
     except config.ConfigError as error:
         config.fail(error)
     try:

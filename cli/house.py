@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from chassis import config
+from chassis import config, tls_config
 from cli.model_files import (
     ABSENT,
     ModelFile,
@@ -98,6 +98,7 @@ def load(path: Path | None) -> Whole:
     if scheduler is None or edge is None or simulated is None or llm is None or wrong:
         raise config.ConfigError("\n".join(wrong))
     settings_of(scheduler, document)
+    tls_config.adopt(document)
     _check_names(document)
     files = tuple(file for section in (llm, *filed) if section for file in files_of(section))
     return Whole(

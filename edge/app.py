@@ -6,6 +6,7 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from chassis import tracing
 from chassis.admission import Admission
 from chassis.channel import open_channel
 from chassis.channels import Channels
@@ -63,6 +64,7 @@ from edge.sse import Patience
 from edge.standing import Standing
 from edge.tier import TIERS, TierRule
 from edge.tokenize import TokensEndpoint
+from edge.traced import Traced
 
 
 @asynccontextmanager
@@ -159,12 +161,13 @@ async def open_app(
             *(raw, catalog, responses, house, admin, pictures, jobs, signals, standing),
             keyed=keys is not None,
         )
-        yield Access(
+        accessed = Access(
             Gate(app, _checked_by(keys, counting)),
             write_log=config.access_log,
             write=signals.write,
             failures=signals.failures,
         )
+        yield Traced(accessed) if tracing.is_on() else accessed
 
 
 async def _keys_of(config: EdgeConfig, stack: AsyncExitStack) -> KeysFile | None:

@@ -58,6 +58,8 @@ def routes(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_own_name,
+        # The house tells its own (`traced`, `access`), and nothing that callers said.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))

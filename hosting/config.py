@@ -14,7 +14,8 @@ class HostingSection(Section):
     models: Mapping[str, Section] = {}
     """By the name clients ask for; each service has a type for them."""
     engine_host: str = "127.0.0.1"
-    """Over TCP: the address engines bind and are dialled at."""
+    """Over TCP: the address engines bind and are dialled at; `auto`: the one that this host has
+    towards the scheduler."""
     engine_ports: tuple[int, int] | None = Field(default=None, strict=False)
     """Over TCP: first and last port engines may take. Default: Unix sockets in run_dir."""
     load_timeout_s: Annotated[float, Field(gt=0)] = 600.0

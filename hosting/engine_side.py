@@ -14,17 +14,19 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 import structlog
 
-from chassis import log
+from chassis import log, tls, tracing
 from chassis.channel import PERMIT_ID
 from chassis.errors import Fault, Reason
 from chassis.loop import run
 from chassis.process import die_with_parent
-from chassis.server import Server, service_name, until_signal
+from chassis.server import CannotListen, Server, service_name, until_signal
+from chassis.tls_check import UnusableError
 from cohabit.common.v1 import common_pb2
 from cohabit.models.v1 import models_pb2 as pb
 from cohabit.models.v1 import models_pb2_grpc as rpc
@@ -51,6 +53,10 @@ class Birth:
     """The service's own: file, context, threads, …"""
     extras: Sequence[str] = ()
     """The names of the optional memory that is there."""
+    tls: Mapping[str, str] | None = None
+    """The paths of its certificates, never what stands in them; None: its TCP is plain."""
+    collector: str = ""
+    """Where it tells its traces; empty: nowhere."""
 
 
 @dataclass(slots=True)
@@ -166,7 +172,19 @@ def run_engine(names: tuple[str, ...], load: Loader, warm: Sequence[str] = ()) -
     birth = Birth(**json.loads(sys.stdin.readline()))
     log.configure(f"engine {birth.key}", birth.log_level)
     _sign_lines(birth)
+    try:
+        tls.adopt(_files_of(birth))
+    except UnusableError as error:
+        _say_failed(Fault(Reason.MODEL_FAILED, f"tls.{error.key}: {error}."))
+        raise SystemExit(1) from None
+    tracing.configure("engine", birth.collector, said={"cohabit.model": birth.key})
     run(_live(birth, names, load))
+
+
+def _files_of(birth: Birth) -> tls.TlsFiles | None:
+    if birth.tls is None:
+        return None
+    return tls.TlsFiles(**{name: Path(path) for name, path in birth.tls.items()})
 
 
 def _sign_lines(birth: Birth) -> None:
@@ -190,6 +208,7 @@ async def _live(birth: Birth, names: tuple[str, ...], load: Loader) -> None:
         metering.cancel()
         await process.permits.close(_LAST_FAULTS_S)
         await process.server.stop()
+        tracing.close()
         # A load in progress sits on a thread that cannot be stopped; exiting frees everything.
         os._exit(0)
 
@@ -206,6 +225,8 @@ async def _load(process: EngineProcess, load: Loader) -> None:
         ready = await load(process)
     except Fault as fault:
         await _fail(process, fault)
+    except CannotListen as error:
+        await _fail(process, Fault(Reason.MODEL_FAILED, f"The engine's address {error}."))
     except Exception:
         log.get().exception("load failed")
         await _fail(process, Fault(Reason.MODEL_FAILED, "The engine failed; its log says how."))
@@ -219,13 +240,16 @@ async def _load(process: EngineProcess, load: Loader) -> None:
 
 async def _fail(process: EngineProcess, fault: Fault) -> None:
     failure = common_pb2.Failure(reason=fault.reason.value, message=fault.message)
-    # The parent reads the last line of standard error even when its stream comes too late.
-    sys.stderr.write(f"{FAILED_PREFIX}{fault.reason.value} {' '.join(fault.message.split())}\n")
+    _say_failed(fault)  # which the parent reads even when its stream comes too late
     process.events.publish(pb.WatchEngineResponse(failed=failure))
     try:
         await process.server.stop()
     finally:
         os._exit(1)
+
+
+def _say_failed(fault: Fault) -> None:
+    sys.stderr.write(f"{FAILED_PREFIX}{fault.reason.value} {' '.join(fault.message.split())}\n")
 
 
 FAILED_PREFIX = "engine-failed "

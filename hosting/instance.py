@@ -29,7 +29,8 @@ from cohabit.models.v1 import models_pb2_grpc as rpc
 from hosting.child import Child
 from hosting.engine_servicer import permit_event
 from hosting.engine_side import FAILED_PREFIX, RENEW_STATUS, RENEWS_LINE, Birth
-from hosting.values import EngineHome, ModelSpec
+from hosting.own_address import address_towards, in_target
+from hosting.values import AUTO, EngineHome, ModelSpec
 
 _TAIL_LINES = 20
 _LINE_BYTES = 64 * 1024
@@ -52,6 +53,19 @@ def new_name() -> str:
 def instance_id_of(spec: ModelSpec, name: str) -> str:
     """How the instance of that name is known outside."""
     return f"{spec.key}-{name}"
+
+
+async def host_of(home: EngineHome) -> str:
+    """The host engines bind now, as it stands in targets. Raises Fault MODEL_FAILED."""
+    if home.host == AUTO:
+        return await address_towards(home.scheduler)
+    return in_target(home.host)
+
+
+def _paths(home: EngineHome) -> dict[str, str] | None:
+    if home.tls is None:
+        return None
+    return {name: str(path) for name, path in asdict(home.tls).items()}
 
 
 @dataclass(slots=True)
@@ -87,7 +101,7 @@ class EngineHandle:
         waits: bool = False,
     ) -> "EngineHandle":
         """Start the process, which has `extras` of its optional memory. It dies with ours, whatever
-        ends ours.
+        ends ours. Raises Fault MODEL_FAILED.
 
         One that `waits` takes the place of another that is about to end. It imports what it needs
         and is nobody before `begin`; it listens elsewhere, so that it does not hear who meant the
@@ -95,9 +109,18 @@ class EngineHandle:
         """
         name = name or new_name()
         path = f"{home.run_dir}/{home.socket_prefix}{new_name() if waits else name}.sock"
-        address = f"{home.host}:{port}" if port else f"unix:{path}"
+        address = f"{await host_of(home)}:{port}" if port else f"unix:{path}"
         instance_id = instance_id_of(spec, name)
-        born_as = Birth(address, spec.key, instance_id, home.log_level, dict(spec.engine), extras)
+        born_as = Birth(
+            address=address,
+            key=spec.key,
+            instance_id=instance_id,
+            log_level=home.log_level,
+            engine=dict(spec.engine),
+            extras=extras,
+            tls=_paths(home),
+            collector=home.collector,
+        )
         birth = json.dumps(asdict(born_as)).encode() + b"\n"
         process = await Child.start(
             (sys.executable, "-P", "-m", home.module),

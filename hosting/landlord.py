@@ -10,7 +10,7 @@ as soon as the first says that it goes, and told what it is when the first is go
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 from chassis import log
 from chassis.clock import steady_ms
@@ -23,9 +23,10 @@ from hosting.core import State, Step
 from hosting.hosted import Hosted
 from hosting.instance import EngineHandle, RenewedError
 from hosting.leases import LeaseBook
+from hosting.ports import Ports, is_free
 from hosting.tenancy import Tenancy
 from hosting.usage import Usage
-from hosting.values import EngineHome, ModelSpec, Source
+from hosting.values import AUTO, EngineHome, ModelSpec, Source
 from hosting.wire import model_message, permit_change
 
 _NEVER = object()
@@ -43,11 +44,11 @@ class Landlord:
         self._home = home
         self._leases = leases
         self._events = events
-        self._ports = set(range(home.ports[0], home.ports[1] + 1)) if home.ports else set()
+        self._ports = ports_of(home)
 
     def move_in(self, hosted: Hosted, lease: broker_pb2.Lease) -> Tenancy:
         """Begin a load under an adopted lease. Raises Fault when no port is left."""
-        tenancy = Tenancy(hosted.spec, lease, self._leases, self._take_port(), hosted.trial)
+        tenancy = Tenancy(hosted.spec, lease, self._leases, self._first_port(), hosted.trial)
         hosted.tenancies.append(tenancy)
         tenancy.living = asyncio.create_task(self._live(hosted, tenancy))
         tenancy.ending = asyncio.create_task(self._end(hosted, tenancy, tenancy.living))
@@ -117,16 +118,13 @@ class Landlord:
         hosted.record.clear()
         self.tell(hosted)
 
-    def _take_port(self) -> int | None:
-        if self._home.ports is None:
-            return None
-        if not self._ports:
-            raise Fault(
-                Reason.NO_HEADROOM,
-                f"All ports for engines of the {self._home.service} service are taken; "
-                "unload a model, or widen engine_ports.",
-            )
-        return self._ports.pop()
+    def _first_port(self) -> list[int]:
+        return [self._ports.take()] if self._ports is not None else []
+
+    def _give_back(self, ports: Iterable[int]) -> None:
+        if self._ports is not None:
+            for port in ports:
+                self._ports.give_back(port)
 
     # -- living ----------------------------------------------------------------------------
 
@@ -154,7 +152,11 @@ class Landlord:
                 self._renewed(hosted, tenancy)
 
     def _spawn(self, tenancy: Tenancy, *, waits: bool) -> None:
-        granted, port, name = tenancy.extras.granted, tenancy.port, tenancy.name
+        granted, name = tenancy.extras.granted, tenancy.name
+        if waits and self._ports is not None:
+            # Whoever was sent to the former must not find this one.
+            tenancy.ports.append(self._ports.take_another(than=tenancy.ports[-1]))
+        port = tenancy.ports[-1] if tenancy.ports else None
         spawn = EngineHandle.spawn(self._home, tenancy.spec, port, name, granted, waits=waits)
         tenancy.spawning = asyncio.create_task(spawn)
 
@@ -269,6 +271,8 @@ class Landlord:
         tenancy.dismissed = tenancy.dismissed or not tenancy.renewing
         tenancy.engine, tenancy.facts, tenancy.speculation = None, None, None
         tenancy.progress, tenancy.usage, tenancy.figures = 0.0, Usage(), pb.EngineFigures()
+        former, tenancy.ports = tenancy.ports[:-1], tenancy.ports[-1:]
+        self._give_back(port for port in former if port not in tenancy.ports)
         self._end_permits(hosted, tenancy)
         tenancy.renew_leases()
         self.tell(hosted)
@@ -331,8 +335,7 @@ class Landlord:
             self._permit(hosted, tenancy, ended)
 
     async def _release(self, tenancy: Tenancy) -> None:
-        if tenancy.port is not None:
-            self._ports.add(tenancy.port)
+        self._give_back(tenancy.ports)
         if tenancy.keeper is not None:
             tenancy.keeper.cancel()
             await asyncio.wait([tenancy.keeper])
@@ -341,6 +344,14 @@ class Landlord:
             tenancy.extras.close(),
             self._leases.release(tenancy.lease.lease_id),
         )
+
+
+def ports_of(home: EngineHome) -> Ports | None:
+    """Those of its engines; None: they have Unix sockets."""
+    if home.ports is None:
+        return None
+    host = "" if home.host == AUTO else home.host.strip("[]")
+    return Ports(home.service, *home.ports, lambda port: is_free(host, port))
 
 
 def _measure(hosted: Hosted, tenancy: Tenancy) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from chassis import tls_config, tracing
 from chassis.following import Following
 from chassis.main import Context
 from chassis.server import Server
@@ -50,6 +51,9 @@ class Premises:
             log_level=house.log_level,
             ports=own.engine_ports,
             host=own.engine_host,
+            scheduler=house.address_of("scheduler"),
+            tls=tls_config.files_of(context.document),
+            collector=tracing.endpoint_of(house.traces.endpoint) if tracing.is_on() else "",
             load_timeout_s=own.load_timeout_s,
             removal_drain_s=own.removal_drain_s,
         )

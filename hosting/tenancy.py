@@ -27,7 +27,8 @@ class Tenancy:
     """As it was when the load began."""
     lease: broker_pb2.Lease
     book: LeaseBook
-    port: int | None = None
+    ports: list[int] = field(default_factory=list)
+    """Over TCP: those of its engines, the last one that of the last."""
     trial: Trial | None = None
     """The one that its load is part of."""
     name: str = field(default_factory=new_name)

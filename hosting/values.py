@@ -6,6 +6,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from chassis.tls import TlsFiles
+
+AUTO = "auto"
+"""In place of an engine host: the one that this host has where the scheduler is."""
+
 
 class Kind(Enum):
     """What a model does; values are those of cohabit.models.v1.ModelKind."""
@@ -109,7 +114,13 @@ class EngineHome:
     ports: tuple[int, int] | None = None
     """Over TCP: first and last port engines may take; None: Unix sockets in run_dir."""
     host: str = "127.0.0.1"
-    """Over TCP: the address engines bind and are dialled at."""
+    """Over TCP: the address engines bind and are dialled at; AUTO: that towards the scheduler."""
+    scheduler: str = ""
+    """The gRPC target of the scheduler, for AUTO."""
+    tls: TlsFiles | None = None
+    """What engines show and believe, over TCP."""
+    collector: str = ""
+    """Where engines tell their traces; empty: nowhere."""
     load_timeout_s: float = 600.0
     removal_drain_s: float = 60.0
     """What runs on a model that is configured no more may take this long."""

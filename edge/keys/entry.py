@@ -3,17 +3,7 @@
 from dataclasses import dataclass
 
 from edge.config import TierName
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much a key may do; None: as much as anybody."""
-
-    requests_per_minute: int | None = None
-    concurrent: int | None = None
-
-    def __bool__(self) -> bool:
-        return self.requests_per_minute is not None or self.concurrent is not None
+from edge.keys.core import Bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.diffusion.v1 import diffusion_pb2 as pb
 from cohabit.diffusion.v1 import diffusion_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import took
 from services.diffusion import loras
 from services.diffusion.generation import Generation
 from services.diffusion.loaded import LoadedModel
@@ -53,8 +54,11 @@ class EngineServicer(rpc.DiffusionServiceServicer):
                 if not taken_in:
                     await context.send_initial_metadata(((TAKEN_IN, "1"),))
                     taken_in = True
+                response = response_of(event)
+                if response.HasField("finish"):
+                    took(response.finish.timings)
                 async with asyncio.timeout(self._read_within_s):
-                    yield response_of(event)
+                    yield response
         except TimeoutError:
             raise slow_reader() from None
         finally:

@@ -15,6 +15,7 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.llm.v1 import llm_pb2 as pb
 from cohabit.llm.v1 import llm_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import generated
 from services.llm.engine import Engine
 from services.llm.lexicon import Lexicon
 from services.llm.values import Usage
@@ -96,9 +97,11 @@ class EngineServicer(_Tokens):
             answer = self._engine.generate(prompt_of(request), params_of(request))
             async with aclosing(answer) as chunks:
                 async for chunk in chunks:
+                    response = response_of(chunk)
                     if chunk.finish is not None:
                         self._count(chunk.choice, chunk.finish.usage)
-                    yield response_of(chunk)
+                        generated(response.finish)
+                    yield response
 
     def _count(self, choice: int, usage: Usage) -> None:
         self._process.count(completion_tokens=usage.completion_tokens)

@@ -10,6 +10,7 @@ from chassis.errors import Fault, Reason, not_implemented
 from cohabit.matte.v1 import matte_pb2 as pb
 from cohabit.matte.v1 import matte_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import took
 from imaging.values import Encoding
 from services.matte.pipeline import Pipeline
 from services.matte.wire import estimated_message, estimation_of, removal_of, removed_message
@@ -38,7 +39,9 @@ class EngineServicer(rpc.MatteServiceServicer):
             await context.send_initial_metadata(((TAKEN_IN, "1"),))
             removed, times = await pipeline.remove(removal)
             self._process.count(mattes=1)
-            return removed_message(removed, times, self._device)
+            message = removed_message(removed, times, self._device)
+            took(message.timings)
+            return message
 
     async def PlanRemoval(
         self, request: pb.PlanRemovalRequest, context: Context

@@ -14,6 +14,7 @@ from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.simulated.v1 import simulated_pb2 as pb
 from cohabit.simulated.v1 import simulated_pb2_grpc as rpc
 from hosting.engine_side import EngineProcess, permit_of
+from hosting.traced import generated
 from services.simulated.engine import Prefilled, SimulatedEngine
 from services.simulated.profile import Profile
 from services.simulated.wire import Times, check_answers, counted, finish, planned
@@ -79,6 +80,7 @@ class AnswerServicer(llm_pb2_grpc.LanguageModelServiceServicer):
             self._process.count(
                 prompt_tokens=prompt_tokens, completion_tokens=end.usage.completion_tokens
             )
+            generated(end)
             yield llm_pb2.GenerateResponse(finish=end)
 
     async def CountTokens(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from chassis.errors import Fault, Reason
 from chassis.process import child_env
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
+from hosting import landlord
 from hosting import servicer as hosting_servicer
 from tests.hosting_world import DEADLINE_S, drained, engine_pids, refusal, runs, until, world
 
@@ -223,6 +225,19 @@ async def test_engines_take_turns_at_their_ports(tmp_path: Path, unused_tcp_port
             async with w.generating(instance, "hello"):
                 pass
             await w.unload()
+
+
+async def test_an_engine_whose_port_was_taken_meanwhile_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landlord, "is_free", lambda _host, _port: True)
+    with socket.socket() as foreign:
+        foreign.bind(("127.0.0.1", 0))
+        foreign.listen()
+        port = foreign.getsockname()[1]
+        async with world(tmp_path, ports=(port, port)) as w:
+            with pytest.raises(grpc.aio.AioRpcError, match="cannot be listened on: it is in use"):
+                await drained(w.load(await w.lease()))
 
 
 async def test_watchers_see_a_snapshot_the_changes_and_a_pulse(

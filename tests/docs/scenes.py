@@ -26,6 +26,7 @@ from tests.docs.reading import ROOT
 from tests.docs.shell import Shell
 from tests.integration.house import REAL_MODEL, free_port, started
 from tests.tiny_diffusion import make_tiny_diffusion
+from tests.tls_kit import certify
 
 STANDS_IN = Path(__file__).parent / "bin"
 """Programs that take the place of those which would never end, or would test themselves."""
@@ -184,6 +185,24 @@ def simulated(folder: Path) -> Iterator[Shell]:
 
 
 @contextmanager
+def tcp(folder: Path) -> Iterator[Shell]:
+    """The house of examples/tcp.yaml, with the certificates that the page makes first."""
+    clone(folder)
+    certify(folder / ".cohabit" / "certificates")
+    (folder / "models").mkdir()
+    shutil.copy(REAL_MODEL, folder / "models" / REAL_MODEL.name)
+    port, example = free_port(), folder / "examples" / "tcp.yaml"
+    listen = {name: f"127.0.0.1:{free_port()}" for name in ("broker", "scheduler", "llm")}
+    example.with_suffix(".local.yaml").write_text(
+        yaml.safe_dump({"listen": listen, "edge": {"listen": f"127.0.0.1:{port}"}})
+    )
+    with started(example, port) as running:
+        replaced = _ports(port) | {"127.0.0.1:9102": listen["scheduler"]}
+        env = {"UP": "--config examples/tcp.yaml", "URL": running.url}
+        yield Shell(folder, replaced, env)
+
+
+@contextmanager
 def machine(folder: Path) -> Iterator[Shell]:
     """A machine of one's own, whose root is a folder: its commands reach no other."""
     clone(folder)
@@ -203,5 +222,6 @@ SCENES: dict[str, Scene] = {
     "nothing": nothing,
     "house": house,
     "simulated": simulated,
+    "tcp": tcp,
     "machine": machine,
 }

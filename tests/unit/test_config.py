@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
+from chassis import tracing
 from chassis.config import CONFIG_ENV, ConfigError, Document, House, Section, load
 
 
@@ -239,3 +240,18 @@ def test_a_process_exits_with_2_and_that_line(folder: Path) -> None:
     assert run.stdout == ""
     expected = f"{path}:3: broker.capacity_mib: expected a valid integer, got 'lots'\n"
     assert re.sub(r"\x1b\[\d*m", "", run.stderr) == expected
+
+
+@pytest.mark.parametrize("endpoint", ["collector:4317", "ftp://c:1", "http://c", "http://c:0"])
+def test_a_collector_is_named_by_url_and_port(folder: Path, endpoint: str) -> None:
+    with pytest.raises(ConfigError, match=r":2: traces\.endpoint: expected"):
+        read(folder, f"traces:\n  endpoint: {endpoint}\n")
+
+
+def test_a_collector_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    assert tracing.endpoint_of("") == ""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://env:4317")
+    assert tracing.endpoint_of("") == "http://env:4317"
+    assert tracing.endpoint_of("http://file:4317") == "http://file:4317"

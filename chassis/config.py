@@ -268,6 +268,8 @@ def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
         raise ConfigError(f"{path}{line}: expected YAML, {problem}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected UTF-8 text") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: expected at most {_MOST_DEPTH} levels of keys") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
 

@@ -7,13 +7,25 @@ client may send a burst after a pause and keeps its mean. A refused request take
 from dataclasses import dataclass
 from typing import Literal
 
-from edge.keys.entry import Bounds
-
 _MINUTE_S = 60.0
 _ONE = 1 - 1e-9
 """A request's worth, for who waited exactly as long as told: fractions do not add up to one."""
 _RETRY_S = 1.0
 """When to come back to a key whose requests are all in progress: nobody knows when one ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a key may do; None: as much as anybody."""
+
+    requests_per_minute: int | None = None
+    concurrent: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.requests_per_minute is not None or self.concurrent is not None
+
+
+UNBOUNDED = Bounds()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from chassis.errors import Fault, Reason
-from edge.keys.core import Entered, Limits, Refused
-from edge.keys.entry import Bounds
+from edge.keys.core import Bounds, Entered, Limits, Refused
 
 Headers = dict[bytes, bytes]
 

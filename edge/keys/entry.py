@@ -3,17 +3,7 @@
 from dataclasses import dataclass
 
 from edge.config import TierName
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much a key may do; None: as much as anybody."""
-
-    requests_per_minute: int | None = None
-    concurrent: int | None = None
-
-    def __bool__(self) -> bool:
-        return self.requests_per_minute is not None or self.concurrent is not None
+from edge.keys.core import UNBOUNDED, Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +17,7 @@ class Key:
     """Among whom its requests share: keys of one fairness key are one client."""
     tier: TierName | None = None
     """Its ceiling; None: that of callers without a key."""
-    bounds: Bounds = Bounds()
+    bounds: Bounds = UNBOUNDED
     models: frozenset[str] | None = None
     """Keys and families of the models it may ask; None: all."""
     expires_unix_s: float | None = None

@@ -20,7 +20,8 @@ from pydantic import BeforeValidator, Field
 
 from chassis.config import ConfigError, Document, Section, read_beside
 from edge.config import TierName
-from edge.keys.entry import Bounds, Key
+from edge.keys.core import Bounds
+from edge.keys.entry import Key
 
 MOST_KEYS = 4096
 MOST_BYTES = 4 * 1024 * 1024

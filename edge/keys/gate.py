@@ -15,10 +15,10 @@ from chassis.errors import Fault, Reason
 from edge import errors
 from edge.admin_access import check_local
 from edge.keys.caller import NOBODY, OPEN, Caller, caller_with, tell
-from edge.keys.core import Refused
+from edge.keys.core import UNBOUNDED, Refused
 from edge.keys.counting import Counting, Headers, standing, too_much
 from edge.keys.credential import credential_of, without_credentials
-from edge.keys.entry import Bounds, Key
+from edge.keys.entry import Key
 from edge.keys.keyring import Keyring
 from edge.keys.trust import Trust, trust_of
 
@@ -101,7 +101,7 @@ async def _key_for(scope: Scope, checked: Checked) -> Key | None:
 
 
 def _uncounted(key: Key) -> Key:
-    return Key(key.name, key.digests, key.fairness_key, bounds=Bounds(), models=frozenset())
+    return Key(key.name, key.digests, key.fairness_key, bounds=UNBOUNDED, models=frozenset())
 
 
 async def _is_local(scope: Scope) -> bool:

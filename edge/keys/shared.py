@@ -14,8 +14,7 @@ from itertools import count
 import msgspec
 
 from chassis.errors import Fault
-from edge.keys.core import Entered, Limits, Refused
-from edge.keys.entry import Bounds
+from edge.keys.core import Bounds, Entered, Limits, Refused
 from edge.workers.link import Bound, Link, Method
 
 

@@ -249,10 +249,12 @@ async def test_lists_show_what_a_key_may_ask(house: House) -> None:
 # What it made.
 
 
-async def test_a_stored_response_is_for_its_key_alone(house: House) -> None:
-    body = {"model": MODEL, "input": "Hello"}
-    made = (await house.http.post("/v1/responses", json=body, headers=bearing("alice"))).json()
-    path, thief = f"/v1/responses/{made['id']}", bearing("bob") | {"x-cohabit-key": "alice"}
+@pytest.mark.parametrize(("owner", "model"), [("alice", MODEL), ("one", "pair-a")])
+async def test_a_stored_response_is_for_its_key_alone(house: House, owner: str, model: str) -> None:
+    """Also when the keys share capacity, as those of `one` and `bob` do."""
+    body = {"model": model, "input": "Hello"}
+    made = (await house.http.post("/v1/responses", json=body, headers=bearing(owner))).json()
+    path, thief = f"/v1/responses/{made['id']}", bearing("bob") | {"x-cohabit-key": owner}
     for method, where in (
         ("GET", path),
         ("GET", f"{path}/input_items"),
@@ -262,10 +264,10 @@ async def test_a_stored_response_is_for_its_key_alone(house: House) -> None:
         answer = await house.http.request(method, where, headers=thief)
         assert (answer.status_code, error_of(answer)["code"]) == (404, "response_not_found")
     more = body | {"previous_response_id": made["id"]}
-    answer = await house.http.post("/v1/responses", json=more, headers=thief)
+    answer = await house.http.post("/v1/responses", json=more | {"model": MODEL}, headers=thief)
     assert (answer.status_code, len(house.peers.admits)) == (400, 1)
-    assert (await house.http.get(path, headers=bearing("alice"))).status_code == 200
-    answer = await house.http.post("/v1/responses", json=more, headers=bearing("alice"))
+    assert (await house.http.get(path, headers=bearing(owner))).status_code == 200
+    answer = await house.http.post("/v1/responses", json=more, headers=bearing(owner))
     assert answer.status_code == 200
 
 

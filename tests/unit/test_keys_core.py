@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.keys.core import Entered, Limits, Refused
-from edge.keys.entry import Bounds
+from edge.keys.core import Bounds, Entered, Limits, Refused
 
 
 @dataclass

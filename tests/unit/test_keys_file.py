@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from chassis.config import ConfigError
-from edge.keys.entry import Bounds, Key
+from edge.keys.core import Bounds
+from edge.keys.entry import Key
 from edge.keys.file import MOST_KEYS, read_keys
 
 ONE, TWO = "0" * 63 + "1", "0" * 63 + "2"
@@ -117,6 +118,10 @@ def test_a_key_in_the_place_of_its_hash_is_not_repeated(
     said = complaint(tmp_path, f"a:\n  {field}: {secret}\n  teir: x\n")
     assert said.startswith(f"keys.yaml:2: a.{field}: expected sha256:")
     assert secret.strip("[]").removeprefix("sha256:") not in said
+
+
+def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    assert "levels of keys" in complaint(tmp_path, "a: " + "[" * 20_000)
 
 
 def test_there_are_only_so_many(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from edge.keys.core import Entered, Refused
-from edge.keys.entry import Bounds
+from edge.keys.core import Bounds, Entered, Refused
 from edge.keys.shared import LimitsRoom, SharedCounting
 from edge.workers.link import Link
 

@@ -16,6 +16,7 @@ from chassis import log
 from chassis.errors import TABLE, Reason
 from chassis.metrics import OTHER
 from edge import errors, speech, tongues
+from edge.keys.caller import name_of
 from edge.signals import metrics
 from edge.signals.access_log import Write, for_debugging, to_stderr
 from edge.signals.failures import Failure, Failures, now_utc
@@ -167,7 +168,11 @@ class _Request:
             "outcome": self._outcome(),
             "bytes": self._bytes,
         }
-        write(told if first is None else told | {"ttft_ms": round(first * 1000, 1)})
+        if first is not None:
+            told["ttft_ms"] = round(first * 1000, 1)
+        if name := name_of(self._scope):
+            told["key"] = name
+        write(told)
 
     def _method(self) -> str:
         method = str(self._scope["method"])

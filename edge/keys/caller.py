@@ -78,6 +78,12 @@ def tell(scope: Scope, caller: Caller) -> None:
     scope[_IN_SCOPE] = caller
 
 
+def name_of(scope: Scope) -> str:
+    """The name of a request's API key; empty in open mode, and for one that was refused."""
+    caller = scope.get(_IN_SCOPE)
+    return caller.name if isinstance(caller, Caller) else ""
+
+
 def caller_of(scope: Scope) -> Caller:
     """Who a request is from. KeyError for one that has not come through the gate."""
     caller = scope[_IN_SCOPE]

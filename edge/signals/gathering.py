@@ -14,7 +14,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from chassis import metrics
+from chassis import log, metrics
 from chassis.channel import open_channel
 from cohabit.common.v1 import metrics_pb2, metrics_pb2_grpc
 from edge.signals.exposition import merged
@@ -44,16 +44,20 @@ class Gathering:
         return await asyncio.shield(self._running)
 
     async def _gathered(self) -> str:
-        own, *theirs = await asyncio.gather(
-            metrics.text(), *(_asked(stub) for stub in self._services.values())
-        )
-        found = dict(zip(self._services, theirs, strict=True))
-        up = {_EDGE: True} | {name: text is not None for name, text in found.items()}
+        names = (_EDGE, *self._services)
+        found = await asyncio.gather(_own(), *map(_asked, self._services.values()))
+        texts = {name: text for name, text in zip(names, found, strict=True) if text is not None}
+        up = {name: name in texts for name in names}
         house = _Families(house_families(up, self._standing, self._version))
-        texts = {name: text for name, text in found.items() if text is not None}
-        return await asyncio.to_thread(
-            merged, {_EDGE: own or "", **texts}, generate_latest(house).decode()
-        )
+        return await asyncio.to_thread(merged, texts, generate_latest(house).decode())
+
+
+async def _own() -> str | None:
+    try:
+        return await metrics.text()
+    except Exception as error:
+        log.get().warning("own metrics not read", error=f"{type(error).__name__}: {error}")
+        return None
 
 
 async def _asked(stub: "Stub") -> str | None:

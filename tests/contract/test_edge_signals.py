@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from cohabit.llm.v1 import llm_pb2
 from edge.signals import gathering
 from edge.standing import Standing
 from tests.edge_kit import CHAT, House, opened, text
+from tests.keys_kit import bearing, secret_of, write_keys
 from tests.metrics_kit import values_in
 
 ANSWERS_WITHIN_S = 5.0
@@ -82,6 +84,16 @@ async def test_one_that_hangs_is_waited_for_once_however_many_ask(tmp_path: Path
     assert silent.asked == 1
     assert len(set(texts)) == 1
     assert up(values_in(texts[0])) == {"edge": 1, "llm": 0, "matte": 0}
+
+
+async def test_what_the_edge_cannot_tell_of_itself_hides_nobody_else(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> str:
+        raise RuntimeError("Read beyond file size detected, file is corrupted.")
+
+    monkeypatch.setattr(gathering, "metrics", SimpleNamespace(text=broken))
+    assert up(await seen(house)) == {"edge": 0, "broker": 1, "scheduler": 1, "llm": 1}
 
 
 async def test_who_asked_first_may_leave(house: House) -> None:
@@ -186,6 +198,17 @@ async def test_lines_go_to_the_file_that_is_named(
     assert (line["request_id"], line["route"]) == ("r-1", "/v1/models/{name:path}")
     assert (line["method"], line["status"], line["outcome"]) == ("GET", 404, "model_not_found")
     assert "secret" not in path.read_text()
+
+
+async def test_a_line_names_the_key_and_does_not_hold_it(tmp_path: Path) -> None:
+    path, file = tmp_path / "access.log", write_keys(tmp_path / "keys.yaml", alice={})
+    async with opened(tmp_path, access_log_file=path, keys_file=file) as house:
+        await house.http.get("/v1/models", headers=bearing("alice"))
+        await house.http.get("/v1/models", headers={"authorization": "Bearer ch-nobody"})
+    known, refused = map(json.loads, path.read_text().splitlines())
+    assert (known["status"], known["key"]) == (200, "alice")
+    assert (refused["status"], "key" in refused) == (401, False)
+    assert secret_of("alice") not in path.read_text()
 
 
 async def test_a_method_of_ones_own_is_no_word_of_the_log(house: House, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What is counted of models and of what their engines count, over real engine processes."""
 
+from functools import partial
 from pathlib import Path
 
 from chassis import metrics as of_process
@@ -22,6 +23,10 @@ def states(values: Values, key: str) -> list[str]:
         for state in ("cold", "loading", "ready", "draining", "failed")
         if values[f'cohabit_model_state{{model="{key}",state="{state}"}}'] == 1
     ]
+
+
+def is_counted(key: str, tokens: int) -> bool:
+    return counted("cohabit_completion_tokens_total", model=key) == tokens
 
 
 async def test_a_model_from_cold_to_gone(tmp_path: Path) -> None:
@@ -70,13 +75,7 @@ async def test_engines_that_die_take_nothing_back(tmp_path: Path) -> None:
             instance = await w.ready("m3")
             async with w.generating(instance, "abc", f"p{times}"):
                 pass
-            wanted = 3 * times
-            await until(
-                lambda wanted=wanted: (
-                    counted("cohabit_completion_tokens_total", model="m3") == wanted
-                ),
-                "what it counted is known",
-            )
+            await until(partial(is_counted, "m3", 3 * times), "what it counted is known")
             kill_engine()
             await until(lambda: not w.model("m3").instances, "it is gone")
         crashed = counted("cohabit_model_unloads_total", model="m3", reason="engine_crashed")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import httpx
-from prometheus_client import Gauge
+from prometheus_client import Gauge, start_http_server
 
 from chassis import metrics
 from chassis.metrics import on_scrape
@@ -56,8 +56,7 @@ async def test_a_port_of_its_own_is_as_fresh() -> None:
         FRESH.set(77)
 
     forget = on_scrape(refresh)
-    at = "127.0.0.1:0"
-    server, thread = metrics.start_http_server(0, "127.0.0.1", registry=metrics._Fresh())
+    server, thread = start_http_server(0, "127.0.0.1", registry=metrics._Fresh())
     try:
         at = f"http://127.0.0.1:{server.server_port}/metrics"
         async with httpx.AsyncClient(trust_env=False) as http:

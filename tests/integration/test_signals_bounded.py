@@ -24,12 +24,12 @@ WARM_ROUNDS = 3
 SIDE_BY_SIDE = 16
 DEADLINE_S = 30.0
 LOG_MIB = 1
-MOST_LINE_BYTES = 320
+MOST_LINE_BYTES = 448
 SHOWN = ("/metrics", "/errors", "/status")
 CANARY = "c4n4ry"
 CHANCE = random.Random(20261130)
 
-Headers = dict[str, str | bytes]
+Headers = dict[str, Any]
 
 
 def odd() -> str:
@@ -54,6 +54,11 @@ def chat(**changes: Any) -> bytes:
 
 def body(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
+
+
+def long_id() -> str:
+    """The one value of its own that a client finds in the log; it is cut."""
+    return f"{CHANCE.getrandbits(4096):x}"
 
 
 def at(path: str) -> Callable[[], str]:
@@ -86,6 +91,7 @@ KINDS = (
     Kind("POST", CHAT, lambda: b'{"' + odd().encode()),
     Kind("POST", CHAT, lambda: odd().encode() + bytes(range(256))),
     Kind("POST", CHAT, chat, lambda: {"x-cohabit-tier": odd()}),
+    Kind("GET", at("/v1/models"), headers=lambda: {"x-request-id": long_id()}),
     Kind("POST", CHAT, chat, lambda: {"x-cohabit-tier": CHANCE.choice(("free", "free"))}),
     Kind("POST", CHAT, chat, lambda: {"x-cohabit-key": f"{odd()}\u00e9".encode()}),
     Kind("POST", COMPLETIONS, lambda: body(model=odd(), prompt=odd())),
@@ -112,8 +118,10 @@ KINDS = (
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    edge = {"access_log_file": "log/access.log", "access_log_mib": LOG_MIB}
-    llm = {"models": {"tiny": {"path": "tiny.gguf", "places": 4, "context_tokens": 512}}}
+    edge: dict[str, object] = {"access_log_file": "log/access.log", "access_log_mib": LOG_MIB}
+    llm: dict[str, object] = {
+        "models": {"tiny": {"path": "tiny.gguf", "places": 4, "context_tokens": 512}}
+    }
     with running(tmp_path_factory.mktemp("h"), edge=edge, llm=llm) as house:
         yield house
 

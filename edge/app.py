@@ -57,6 +57,7 @@ from edge.responses.shelf import OwnShelf, Shelf
 from edge.responses.store import store_of
 from edge.roster import Roster
 from edge.routes import VERSION, routes
+from edge.shortcut import Shortcut
 from edge.signals.wiring import open_signals
 from edge.simulated import SERVICE, RunsEndpoint
 from edge.single import Parse, SingleEndpoint
@@ -162,7 +163,7 @@ async def open_app(
             keyed=keys is not None,
         )
         accessed = Access(
-            Gate(app, _checked_by(keys, counting)),
+            Gate(Shortcut(app, raw), _checked_by(keys, counting)),
             write_log=config.access_log,
             write=signals.write,
             failures=signals.failures,

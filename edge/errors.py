@@ -88,10 +88,11 @@ def _note(fault: Fault) -> None:
 def internal(error: BaseException) -> Fault:
     """What a client is told of a bug of ours; the log gets the rest."""
     log.get().error("bug", exc_info=error)
-    return _bug()
+    return bug()
 
 
-def _bug() -> Fault:
+def bug() -> Fault:
+    """The same for who has nothing to log."""
     return Fault(Reason.INTERNAL, "Something went wrong inside Cohabit; its log says what.")
 
 
@@ -103,4 +104,4 @@ async def on_fault(_request: Request, error: Exception) -> Response:
 
 async def on_bug(_request: Request, _error: Exception) -> Response:
     """Exception handler for anything else; the access layer, which sees it next, logs it."""
-    return response(_bug())
+    return response(bug())

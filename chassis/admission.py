@@ -10,8 +10,8 @@ call them; which call of which engine it is, they say.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -95,12 +95,17 @@ class Admission(Generic[S]):
                 async with aclosing(place.until_granted()) as waiting:
                     async for event in waiting:
                         yield event
+                began = False
                 try:
-                    async with aclosing(self._on_engine(place, start)) as answer:
-                        async for message in answer:
-                            yield message
+                    # No generator in between: a stream is resumed through each, once a token.
+                    async with self._calling(place, start) as read:
+                        while (message := await read()) is not grpc.aio.EOF:
+                            began = True
+                            yield cast("R", message)
                     return
-                except _NotTakenInError:
+                except grpc.aio.AioRpcError as error:
+                    if (fault := await _ending(error, place, began=began)) is not None:
+                        raise fault from None
                     place.close()
                 if tries < _TRIES:
                     await asyncio.sleep(RECONNECT.delay_s(tries))
@@ -118,7 +123,9 @@ class Admission(Generic[S]):
             raise engine_crashed()
         return last
 
-    async def _on_engine(self, place: Place, start: Start[S, R]) -> AsyncGenerator[R, None]:
+    @asynccontextmanager
+    async def _calling(self, place: Place, start: Start[S, R]) -> AsyncIterator["_Read"]:
+        """The engine's call, until the block ends."""
         grant = place.granted
         turn = Turn(
             model_key=grant.model_key,
@@ -131,38 +138,39 @@ class Admission(Generic[S]):
         async with self._engines.to(grant.address) as engine:
             call = start(engine, turn)
             try:
-                began = False
-                while True:
-                    try:
-                        message = await _next(call, began=began)
-                    except grpc.aio.AioRpcError as error:
-                        raise await _ending(error, place, began=began) from None
-                    if message is grpc.aio.EOF:
-                        return
-                    began = True
-                    yield cast("R", message)
+                yield _reading(call)
             finally:
                 call.cancel()
 
 
-async def _next(call: UnaryStreamCall[Any, R] | UnaryUnaryCall[Any, R], *, began: bool) -> object:
-    """The next message of an engine's call, or EOF."""
-    if isinstance(call, Awaitable):
-        return grpc.aio.EOF if began else await call
-    return await call.read()
+_Read = Callable[[], Awaitable[object]]
+"""The next message of an engine's call, or EOF."""
 
 
-class _NotTakenInError(Exception):
-    """The engine that was granted had gone, or the grant had lapsed, before anything began."""
+def _reading(call: UnaryStreamCall[Any, R] | UnaryUnaryCall[Any, R]) -> _Read:
+    if not isinstance(call, Awaitable):
+        return call.read
+    whole, began = call, False
+
+    async def once() -> object:
+        nonlocal began
+        if began:
+            return grpc.aio.EOF
+        began = True
+        return await whole
+
+    return once
 
 
-async def _ending(error: grpc.aio.AioRpcError, place: Place, *, began: bool) -> Exception:
-    """What the failure of an engine's call means to its request."""
+async def _ending(error: grpc.aio.AioRpcError, place: Place, *, began: bool) -> Fault | None:
+    """What the failure of an engine's call means to its request; None: it was not taken in, for
+    the engine that was granted had gone, or the grant had lapsed, before anything began.
+    """
     fault = fault_of(error, "engine")
     gone = fault.reason in _GONE
     # A request that may itself have ended the engine is not sent to the next one.
     if gone and not began and TAKEN_IN not in dict(error.initial_metadata() or ()):
-        return _NotTakenInError()
+        return None
     if fault.reason is Reason.SERVICE_UNAVAILABLE:
         return engine_crashed()
     if fault.reason is Reason.PERMIT_REVOKED:

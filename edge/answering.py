@@ -7,8 +7,8 @@ dialect), and how its answer is written. It never sees the scheduler, an engine 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
@@ -116,20 +116,21 @@ class Answering:
     measure: Measure
     patience: Patience
 
-    async def events(self, asked: Asked, served: Served, guest: Guest) -> "Messages":
+    async def _events(self, asked: Asked, served: Served, guest: Guest) -> "Messages":
         """Everything that happens to a request, to its engine's last message. Raises Fault."""
         generate = asked.generate
         generate.tier, generate.cache_scope = guest.tier, guest.owner
-        if asked.otherwise and not await self.roster.knows(asked.model):
-            asked = replace(asked, model=asked.otherwise, otherwise="")
         behind = await self.roster.behind(asked.model, guest.caller)
         check_answers(behind)
-        try:
-            tokens = await self.measure.prompt_tokens(behind, generate)
-        except Fault as fault:
-            raise _for_caller(fault, asked) from None
+        tokens = await self.measure.prompt_tokens(behind, generate)
         ask = Ask(asked.model, guest.tier, generate.max_tokens, tokens, key=guest.key)
-        return self._run(ask, asked, served)
+        return self.admission.run(ask, _generating(generate, served))
+
+    async def _known(self, asked: Asked) -> Asked:
+        """With the model that is there, of the two that it may name."""
+        if not asked.otherwise or await self.roster.knows(asked.model):
+            return asked
+        return replace(asked, model=asked.otherwise, otherwise="")
 
     async def answer(self, asked: Asked, guest: Guest, request: Request, send: Send) -> None:
         """Answer `request`, whose body has been read. Raises Fault before the first byte."""
@@ -144,42 +145,35 @@ class Answering:
 
     async def _as_sse(self, asked: Asked, served: Served, guest: Guest) -> Source:
         writer: EventWriter | None = None
-        async with aclosing(asked.through(await self.events(asked, served, guest))) as events:
-            async for event in events:
-                if isinstance(event, llm_pb2.GenerateResponse):
+        asked, progress = await self._known(asked), _Progress(asked, served)
+        with _in_words_of(asked):
+            async with aclosing(asked.through(await self._events(asked, served, guest))) as events:
+                async for event in events:
+                    if not isinstance(event, llm_pb2.GenerateResponse):
+                        yield _note(event)
+                        continue
                     if event.HasField("prefill"):
                         yield Note(f"reading the prompt, {_done(event.prefill)}")
+                    progress.see(event)
                     writer = writer or asked.events(served)
                     yield writer.feed(event)
-                else:
-                    yield _note(event)
+        progress.check()
         if writer is not None:
             yield writer.end()
 
     async def _as_body(self, asked: Asked, served: Served, guest: Guest) -> bytes:
         writer: BodyWriter | None = None
-        async with aclosing(asked.through(await self.events(asked, served, guest))) as events:
-            async for event in events:
-                if isinstance(event, llm_pb2.GenerateResponse):
-                    writer = writer or asked.whole(served)
-                    writer.feed(event)
-        assert writer is not None  # noqa: S101 - without a finish there has been a Fault
-        return writer.body()
-
-    async def _run(self, ask: Ask, asked: Asked, served: Served) -> "Messages":
-        left, first = max(1, asked.generate.choices), FirstToken()
-        try:
-            start = _generating(asked.generate, served)
-            async with aclosing(self.admission.run(ask, start)) as events:
+        asked, progress = await self._known(asked), _Progress(asked, served)
+        with _in_words_of(asked):
+            async with aclosing(asked.through(await self._events(asked, served, guest))) as events:
                 async for event in events:
                     if isinstance(event, llm_pb2.GenerateResponse):
-                        first.see(event, served.model)
-                        left -= event.HasField("finish")
-                    yield event
-        except Fault as fault:
-            raise _for_caller(fault, asked) from None
-        if left > 0:
-            raise engine_crashed()
+                        progress.see(event)
+                        writer = writer or asked.whole(served)
+                        writer.feed(event)
+        progress.check()
+        assert writer is not None  # noqa: S101 - without a finish there has been a Fault
+        return writer.body()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +199,27 @@ async def in_passing(size_bytes: int, work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work)
 
 
+class _Progress:
+    """What is seen of an answer on its way, whatever its dialect."""
+
+    __slots__ = ("_first", "_left", "_served")
+
+    def __init__(self, asked: Asked, served: Served) -> None:
+        self._left, self._first = max(1, asked.generate.choices), FirstToken()
+        self._served = served
+
+    def see(self, message: llm_pb2.GenerateResponse) -> None:
+        """The next message."""
+        if not self._first.seen:
+            self._first.see(message, self._served.model)
+        self._left -= message.HasField("finish")
+
+    def check(self) -> None:
+        """No message comes any more. Raises Fault when a choice has not finished."""
+        if self._left > 0:
+            raise engine_crashed()
+
+
 def _generating(
     request: llm_pb2.GenerateRequest, served: Served
 ) -> "Start[Engine, llm_pb2.GenerateResponse]":
@@ -214,6 +229,15 @@ def _generating(
         return engine.Generate(request, timeout=turn.timeout_s, metadata=turn.metadata)
 
     return start
+
+
+@contextmanager
+def _in_words_of(asked: Asked) -> Iterator[None]:
+    """Faults from the house are raised as the client's."""
+    try:
+        yield
+    except Fault as fault:
+        raise _for_caller(fault, asked) from None
 
 
 def _for_caller(fault: Fault, asked: Asked) -> Fault:

@@ -8,9 +8,10 @@ A client that leaves, or takes nothing for `stall_s`, ends the source.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.types import Receive, Send
 
@@ -52,7 +53,7 @@ async def stream_events(source: Source, patience: Patience, receive: Receive, se
     """
     pen = _Pen(send, patience)
     try:
-        await while_connected(receive, _pump(source, pen))
+        await while_connected(receive, _apart(_pump(source, pen)))
     except Fault as fault:
         if not pen.began:
             raise
@@ -67,6 +68,14 @@ async def stream_events(source: Source, patience: Patience, receive: Receive, se
         raise
     finally:
         pen.close()
+
+
+async def _apart(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` in a task of its own, which ends before this one does, also when cancelled.
+
+    So each of its steps, one a token, is not resumed through all the layers that await the stream.
+    """
+    await asyncio.create_task(work)
 
 
 async def _pump(source: Source, pen: "_Pen") -> None:

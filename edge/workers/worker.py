@@ -32,7 +32,6 @@ async def start(context: Context[EdgeConfig]) -> None:
     standing = Standing(workers=config.workers, up=config.workers)
     runs = InFlight(born.slot)
     link = Link(config.most_link_bytes, answered_here(runs))
-    await link.connect(born.link)
     async with opened(
         context,
         config.of_one_worker(),
@@ -45,6 +44,7 @@ async def start(context: Context[EdgeConfig]) -> None:
         connections = Connections(app, standing, ended.one_more)
         finish = asyncio.Event()
         link.answers(_told(standing, connections, finish))
+        await link.connect(born.link)  # only now: what the parent tells meanwhile is not lost
         await connections.open()
         receiver = Receiver(born.way, connections.adopt)
         receiver.start()

@@ -33,6 +33,7 @@ _LONGEST_SOCKET = "engine-llm-0000000000.sock"
 _SOCKET_PATH_BYTES = 107  # sun_path
 _MOST_PORT = 65_535
 _MOST_DEPTH = 16
+_MOST_VALUES = 200_000
 
 Loc = tuple[str | int, ...]
 Stamp = tuple[tuple[int, int, int] | None, ...]
@@ -346,6 +347,8 @@ def _plain(
     line = node.start_mark.line + 1
     if len(loc) > _MOST_DEPTH:  # an alias may stand for what it stands in
         raise ConfigError(f"{path}:{line}: expected at most {_MOST_DEPTH} levels of keys")
+    if len(marks) > _MOST_VALUES:  # a few aliases may stand for millions
+        raise ConfigError(f"{path}:{line}: expected at most {_MOST_VALUES} keys and values")
     if isinstance(node, yaml.SequenceNode):
         return [_plain(loader, n, (*loc, i), path, marks) for i, n in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):

@@ -337,7 +337,7 @@ def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path}: expected at most {_MOST_DEPTH} levels of keys") from None
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
 
 
 def _plain(

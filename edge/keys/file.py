@@ -79,7 +79,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
     if not S_ISREG(found.st_mode):  # a pipe would be waited for without end
         raise ConfigError(f"{path}: expected a file")
     if found.st_size > MOST_BYTES:

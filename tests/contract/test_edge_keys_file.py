@@ -1,6 +1,8 @@
 """The file of keys changes while the edge runs."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -104,6 +106,26 @@ async def test_a_file_that_is_replaced_is_missed_for_no_moment(tmp_path: Path) -
     assert len(file.keyring) == 1
     await file.look()
     assert len(file.keyring) == 0
+
+
+async def test_a_file_that_the_system_refuses_for_a_while_is_read_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.yaml"
+    write_keys(path, alice={}, bob={})
+    file = watch.KeysFile(path)
+    write_keys(path, alice={})
+    with monkeypatch.context() as full:
+        full.setattr(Path, "read_text", _no_descriptor)
+        await file.look()
+        assert len(file.keyring) == 2
+        assert "Too many open files" in file.problems()[0]
+    await file.look()
+    assert (len(file.keyring), file.problems()) == (1, [])
+
+
+def _no_descriptor(*_: object, **__: object) -> str:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 async def test_a_file_that_is_broken_at_the_start_stops_it(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A connection that does not get through its handshake is a descriptor held by a stranger.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),
 )
 

@@ -1,5 +1,6 @@
 """Which certificates do, and what is said of those that do not; configured ones by line."""
 
+import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -96,6 +97,14 @@ def test_a_file_that_is_something_else_is_named(good: TlsFiles, which: str, tmp_
     key, said = refusal(replace(good, **{which: tmp_path / "poem.pem"}))
     assert key == which
     assert "poem.pem" in said
+
+
+@pytest.mark.parametrize("which", ["ca", "certificate", "key"])
+def test_a_pipe_is_refused_and_not_waited_for(good: TlsFiles, which: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pem")
+    key, said = refusal(replace(good, **{which: tmp_path / "pipe.pem"}))
+    assert key == which
+    assert "pipe.pem: not a file" in said
 
 
 def configured(folder: Path, files: TlsFiles) -> config.Document:

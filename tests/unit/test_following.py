@@ -3,11 +3,13 @@
 Looks are made by hand, so that nothing waits for a clock.
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from chassis.config import ConfigError, Document, Section, load
 from chassis.following import Following
@@ -72,6 +74,22 @@ async def test_a_change_is_taken_once_when_it_has_been_quiet(taker: Taker) -> No
     await taker.look(3)
     assert taker.taken == [["a", "b", "c"]]
     assert taker.told == []
+
+
+async def test_a_file_that_becomes_readable_is_taken_without_a_change(
+    taker: Taker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    taker.path.write_text("llm: {models: {b: {}}}\n")
+    with monkeypatch.context() as unreadable, capture_logs() as lines:
+        unreadable.setattr(Path, "read_text", refused)
+        await taker.look(5)
+    assert [line["event"] for line in lines] == ["configuration refused"]
+    await taker.look(1)
+    assert taker.taken == [["b"]]
+    assert taker.told == [f"{taker.path}: Permission denied", ""]
 
 
 async def test_a_file_that_is_renamed_into_its_place_is_seen(taker: Taker) -> None:

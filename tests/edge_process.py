@@ -79,6 +79,7 @@ async def edge_process(
         async with asyncio.timeout(READY_S):
             edge_ = EdgeProcess(await serving, process, lines)
             await _ready(edge_, edge.get("workers", 1))
+        assert not any('"bug"' in line for line in lines), lines
         yield edge_
     finally:
         if process.returncode is None:

@@ -70,8 +70,11 @@ class Listener:
         self._pause_over()
         self._loop.remove_reader(self._socket.fileno())
         for _ in range(_TRIES):
-            if self._line_is_empty():
-                break
+            try:
+                if self._line_is_empty():
+                    break
+            except OSError as error:  # e.g. no descriptor is left; some may be given back
+                _cannot_accept(error)
             await asyncio.sleep(_PAUSE_S)
         self._socket.close()
         if self._offered is not None:
@@ -95,7 +98,7 @@ class Listener:
             else:
                 return
         except OSError as error:  # e.g. no descriptor is left
-            log.get().warning("cannot accept", error=error.strerror)
+            _cannot_accept(error)
         self._loop.remove_reader(self._socket.fileno())
         self._timer = self._loop.call_later(_PAUSE_S, self.start)
 
@@ -123,6 +126,10 @@ class Listener:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _cannot_accept(error: OSError) -> None:
+    log.get().warning("cannot accept", error=error.strerror)
 
 
 def take_all_descriptors() -> None:

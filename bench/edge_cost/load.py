@@ -13,7 +13,6 @@ _ANSWER_S = 60.0
 class Ran:
     """A burst of requests."""
 
-    count: int
     wall_s: float
     each_ms: tuple[float, ...]
     """Of every request, from its first byte to the last one of its answer."""
@@ -38,7 +37,7 @@ async def burst(port: int, ask: Ask, clients: int, count: int) -> Ran:
     async with asyncio.TaskGroup() as group:
         for _ in range(clients):
             group.create_task(client())
-    return Ran(count, time.perf_counter() - began_s, tuple(took))
+    return Ran(time.perf_counter() - began_s, tuple(took))
 
 
 async def _answer(reader: asyncio.StreamReader) -> bytes:

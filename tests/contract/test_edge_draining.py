@@ -181,6 +181,33 @@ async def test_a_connection_that_nobody_can_take_is_offered_again() -> None:
     await listener.close()
 
 
+async def test_a_listener_closes_though_no_descriptor_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: list[socket.socket] = []
+
+    def take(connection: socket.socket) -> bool:
+        served.append(connection)
+        return True
+
+    accept, failures = socket.socket.accept, iter((24, 24))
+
+    def scarce(listener: socket.socket) -> Any:
+        for number in failures:
+            raise OSError(number, "Too many open files")
+        return accept(listener)
+
+    listener = Listener(bind("127.0.0.1", 0), take)
+    address = listener.address
+    with closing(socket.create_connection(address)):
+        monkeypatch.setattr(socket.socket, "accept", scarce)
+        await listener.close()
+        assert len(served) == 1  # who stood in line has been taken as soon as it could be
+        served[0].close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
 async def test_what_outlives_the_drain_time_has_a_last_word(tmp_path: Path) -> None:
     async with served(tmp_path, linger_s=0.0, drain_s=0.3) as it:
         it.peers.generate = it.peers.says_and_hangs

@@ -80,7 +80,11 @@ def main() -> int:
     async def whole() -> None:
         found.extend(await measure(program, arguments))
 
-    run(whole())
+    try:
+        run(whole())
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     if arguments.json:
         print(json.dumps([row.as_json() for row in found], indent=2))
     else:

@@ -86,20 +86,17 @@ async def test_a_broken_file_changes_nothing_and_is_told(house: House, tmp_path:
 async def test_a_look_that_fails_is_not_the_last(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = 0
+    loop, failed = asyncio.get_running_loop(), asyncio.Event()
 
     def read(path: Path) -> Any:
-        nonlocal failed
-        failed += 1
-        if failed == 1:
-            raise ZeroDivisionError  # a bug, as nobody has thought of it yet
+        if not failed.is_set():
+            loop.call_soon_threadsafe(failed.set)
+            raise ZeroDivisionError  # a bug that nobody has thought of yet
         return read_keys(path)
 
     monkeypatch.setattr(watch, "read_keys", read)
     write_keys(tmp_path / "keys.yaml", alice={"models": []})
-    async with asyncio.timeout(DEADLINE_S):
-        while not failed:
-            await asyncio.sleep(0.005)
+    await asyncio.wait_for(failed.wait(), DEADLINE_S)
     write_keys(tmp_path / "keys.yaml", carol={})
     await until(house, "alice", 401)
     await until(house, "carol", 200)

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -53,13 +54,13 @@ async def test_who_refreshes_is_asked_first_and_may_fail(tmp_path: Path) -> None
 
 
 async def test_a_driver_that_hangs_costs_its_own_figures_alone(tmp_path: Path) -> None:
-    async def hangs() -> None:
+    async def hangs(_: int) -> None:
         await asyncio.Event().wait()
 
     async def refresh() -> None:
         FRESH.set(5)
 
-    forget = [on_scrape(hangs), on_scrape(hangs), on_scrape(refresh)]
+    forget = [*(on_scrape(partial(hangs, one)) for one in range(3)), on_scrape(refresh)]
     async with serving(f"unix:{tmp_path}/s.sock") as it:
         told = await values_of(it.target, within_s=gathering.ANSWER_S)  # as long as the edge waits
         assert told["cohabit_test_fresh"] == 5

@@ -46,7 +46,7 @@ async def start(context: Context[EdgeConfig]) -> None:
         finish = asyncio.Event()
         link.answers(_told(standing, connections, finish))
         await connections.open()
-        receiver = Receiver(born.way, connections.adopt)
+        receiver = Receiver(born.way, connections.adopt, ended.one_more)
         receiver.start()
         link.tell(READY, None)
         log.get().debug("worker", number=born.slot)

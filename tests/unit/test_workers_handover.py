@@ -1,6 +1,8 @@
 """Open connections cross from one process to another: none is lost, none stays open behind."""
 
 import asyncio
+import os
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +20,10 @@ def listener() -> Iterator[socket.socket]:
         yield it
 
 
+def none_lost() -> None:
+    raise AssertionError
+
+
 def connected(listener: socket.socket) -> tuple[socket.socket, socket.socket]:
     """A client, and the connection that was accepted from it."""
     client = socket.create_connection(listener.getsockname())
@@ -27,7 +33,7 @@ def connected(listener: socket.socket) -> tuple[socket.socket, socket.socket]:
 async def test_the_same_connection_comes_out(listener: socket.socket) -> None:
     ours, its = way()
     arrived: asyncio.Queue[socket.socket] = asyncio.Queue()
-    receiver = Receiver(its, arrived.put_nowait)
+    receiver = Receiver(its, arrived.put_nowait, none_lost)
     receiver.start()
     client, accepted = connected(listener)
     with closing(client), closing(ours):
@@ -47,7 +53,7 @@ async def test_the_same_connection_comes_out(listener: socket.socket) -> None:
 async def test_what_was_given_before_the_end_is_taken(listener: socket.socket) -> None:
     ours, its = way()
     arrived: list[socket.socket] = []
-    receiver = Receiver(its, arrived.append)
+    receiver = Receiver(its, arrived.append, none_lost)
     receiver.start()
     pairs = [connected(listener) for _ in range(5)]
     for _, accepted in pairs:
@@ -71,4 +77,28 @@ async def test_a_way_that_is_full_says_so_and_leaves_the_connection_alone(
     assert len(held) > 10
     assert twin.fileno() != -1
     for end in (ours, its, client, accepted, twin):
+        end.close()
+
+
+async def test_a_connection_without_a_descriptor_is_counted_as_ended(
+    listener: socket.socket,
+) -> None:
+    ours, its = way()
+    arrived: list[socket.socket] = []
+    lost: list[None] = []
+    receiver = Receiver(its, arrived.append, lambda: lost.append(None))
+    receiver.start()
+    client, accepted = connected(listener)
+    assert give(ours, accepted)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(ours.fileno())  # the lowest number that is free
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, before[1]))
+        receiver.stop()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        os.close(free)
+    assert (len(arrived), len(lost)) == (0, 1)
+    assert client.recv(1) == b""  # nobody holds it open
+    for end in (ours, client):
         end.close()

@@ -65,9 +65,11 @@ class Access:
                 await errors.response(errors.stopping())(scope, receive, request.send)
             raise
         except Exception as error:
-            # The application has answered it already (or the stream is cut: nothing more to say).
-            errors.failure.set(Reason.INTERNAL)
-            log.get().error("bug", exc_info=error)
+            fault = errors.internal(error)
+            errors.failure.set(fault.reason)
+            # Else it is answered already, or its stream is cut: there is nothing more to say.
+            if not request.began:
+                await errors.response(fault)(scope, receive, request.send)
         finally:
             metrics.OPEN.dec()
             request.count()

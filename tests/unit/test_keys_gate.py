@@ -51,3 +51,20 @@ async def test_no_room_behind_it_sees_a_key(
     await gate(scope, receive, send)
     assert behind.caller == ("alice" if keyed else "")
     assert behind.headers == [(b"host", b"x"), (b"x-cohabit-tier", b"sub")]
+
+
+async def test_reading_signals_is_not_counted(tmp_path: Path) -> None:
+    rights = {"signals": True, "models": [], "requests_per_minute": 1, "concurrent": 1}
+    keyring = Keyring(read_keys(write_keys(tmp_path / "keys.yaml", watcher=rights)))
+    behind = Behind()
+    gate = Gate(behind, Checked(lambda: keyring, OwnCounting()))
+    for _ in range(3):
+        scope = {
+            "type": "http",
+            "path": "/metrics",
+            "client": ("192.0.2.7", 1),
+            "headers": [(b"x-api-key", secret_of("watcher").encode())],
+        }
+        behind.caller = "nobody came"
+        await gate(scope, receive, send)  # which would refuse the second one
+        assert behind.caller == "watcher"

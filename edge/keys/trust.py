@@ -6,7 +6,7 @@ from edge.docs import DOCS_FILES, DOCS_PATH, OPENAPI_PATH
 from edge.probes import SIGNALS
 
 _OPEN = frozenset(("/", "/health", "/readyz", DOCS_PATH, OPENAPI_PATH, *DOCS_FILES))
-_ADMIN = "/v1/admin"
+_ADMIN = "/v1/admin/"
 
 
 class Trust(Enum):
@@ -28,6 +28,6 @@ def trust_of(path: str) -> Trust:
         return Trust.OPEN
     if path in SIGNALS:
         return Trust.SIGNALS
-    if path == _ADMIN or path.startswith(_ADMIN + "/"):
+    if path.startswith(_ADMIN):
         return Trust.ADMIN
     return Trust.KEYED

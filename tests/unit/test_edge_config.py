@@ -1,9 +1,28 @@
-"""What one of several workers may take of what is bounded over all of them."""
+"""Where an edge may listen, and what one of several workers may take of what is bounded."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from edge.config import EdgeConfig
+
+ANYWHERE = ("0.0.0.0:8080", "[::]:8080", "192.0.2.7:80", "edge.example:443")
+HERE = ("127.0.0.1:8080", "127.9.9.9:0", "[::1]:8080", "[::ffff:127.0.0.1]:8080", "localhost:8080")
+
+
+@pytest.mark.parametrize("listen", ANYWHERE)
+def test_only_with_keys_does_it_listen_anywhere(listen: str) -> None:
+    assert EdgeConfig(listen=listen, keys_file=Path("keys.yaml")).listen == listen
+    with pytest.raises(ValidationError, match=r"set edge\.keys_file"):
+        EdgeConfig(listen=listen)
+
+
+@pytest.mark.parametrize("listen", HERE)
+def test_without_keys_it_listens_here(listen: str) -> None:
+    assert EdgeConfig(listen=listen).listen == listen
 
 
 @given(

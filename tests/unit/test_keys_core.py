@@ -110,3 +110,12 @@ def test_keys_that_do_nothing_are_forgotten() -> None:
     limits.leave("k0")
     limits.enter("other", Bounds(10), 121.0)
     assert len(limits) == 1
+
+
+def test_a_key_that_was_busy_a_moment_ago_is_not_forgotten() -> None:
+    limits = Limits()
+    limits.enter("other", Bounds(10), 0.0)
+    assert limits.enter("a", Bounds(1), 59.0) == Entered(0, 60.0)
+    limits.leave("a")
+    limits.enter("other", Bounds(10), 60.0)  # looks for those to forget
+    assert limits.enter("a", Bounds(1), 61.0) == Refused("minute", 58.0, 58.0)

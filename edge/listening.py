@@ -66,7 +66,7 @@ class Listener:
             self._accept()
 
     async def close(self) -> None:
-        """Take in whoever stands in line, and listen no more. Closed is closed: again is nothing."""
+        """Take in whoever stands in line, and listen no more. Again is nothing."""
         if self._socket.fileno() < 0:
             return
         self._pause_over()

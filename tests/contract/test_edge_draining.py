@@ -12,7 +12,7 @@ import pytest
 
 from edge.app import open_app
 from edge.listening import Listener, bind
-from edge.server import QUIET_S, HttpServer
+from edge.server import QUIET_S, Connections, HttpServer
 from edge.standing import Standing
 from tests.edge_kit import CHAT, DEADLINE_S, Peers, edge_config, text
 
@@ -206,6 +206,19 @@ async def test_a_listener_closes_though_no_descriptor_is_left(
         served[0].close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
+
+
+async def test_a_connection_that_cannot_be_served_has_ended() -> None:
+    async def app(*_: Any) -> None:
+        raise AssertionError
+
+    left = asyncio.Event()
+    connections = Connections(app, Standing(), left.set)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as no_stream:
+        connections.adopt(no_stream)
+        assert connections.count == 1
+        await asyncio.wait_for(left.wait(), DEADLINE_S)
+    assert connections.count == 0
 
 
 async def test_what_outlives_the_drain_time_has_a_last_word(tmp_path: Path) -> None:

@@ -352,19 +352,27 @@ def _plain(
     if isinstance(node, yaml.SequenceNode):
         return [_plain(loader, n, (*loc, i), path, marks) for i, n in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
-        try:
-            return loader.construct_object(node, deep=True)
-        except ValueError as error:  # e.g. a date that no calendar has
-            raise ConfigError(f"{path}:{line}: {error}") from None
+        return _scalar(loader, node, path)
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        key = str(loader.construct_object(key_node, deep=True))
+        key = str(_scalar(loader, key_node, path))
         at = (*loc, key)
         if key in result:
             raise ConfigError(f"{path}:{key_node.start_mark.line + 1}: {key}: written twice")
         marks[at] = _mark(path, key_node)
         result[key] = _plain(loader, value_node, at, path, marks)
     return result
+
+
+def _scalar(loader: yaml.SafeLoader, node: yaml.Node, path: Path) -> Any:
+    try:
+        return loader.construct_object(node, deep=True)
+    except ValueError as error:  # e.g. a date that no calendar has
+        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {error}") from None
+    except (LookupError, AttributeError):  # so PyYAML says that a value is not what its tag says
+        raise ConfigError(
+            f"{path}:{node.start_mark.line + 1}: expected a value of {node.tag}; remove the tag"
+        ) from None
 
 
 def _mark(path: Path, node: yaml.Node) -> Mark:

@@ -132,7 +132,10 @@ def _clear_socket(path: Path) -> None:
 
 
 async def until_signal() -> None:
-    """Return on the first SIGTERM or SIGINT; from then on a second one exits at once."""
+    """Return on the first SIGTERM, SIGINT or SIGHUP; from then on a second one exits at once.
+
+    Started by nohup, it stays when its terminal goes.
+    """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -141,7 +144,9 @@ async def until_signal() -> None:
         log.get().info("stopping", signal=signal.Signals(number).name)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue
         loop.add_signal_handler(number, on_signal, number)
     await stop.wait()
 

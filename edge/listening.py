@@ -69,14 +69,17 @@ class Listener:
             self._accept()
 
     async def close(self) -> None:
-        """Take in whoever stands in line, and listen no more. Closed is closed: again is nothing."""
+        """Take in whoever stands in line, and listen no more. Again is nothing."""
         if self._socket.fileno() < 0:
             return
         self._pause_over()
         self._loop.remove_reader(self._socket.fileno())
         for _ in range(_TRIES):
-            if self._line_is_empty():
-                break
+            try:
+                if self._line_is_empty():
+                    break
+            except OSError as error:  # e.g. no descriptor is left; some may be given back
+                self._say(error)
             await asyncio.sleep(_PAUSE_S)
         self._socket.close()
         if self._offered is not None:

@@ -66,7 +66,10 @@ class KeysFile:
         """Look, for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # one look that failed must not be the last: keys are revoked by it
+                log.get().exception("bug")
 
 
 @asynccontextmanager

@@ -104,6 +104,10 @@ def test_times_are_utc_unless_they_say_else(tmp_path: Path, written: str, unix_s
         (f"{'a' * 65}:\n  hash: sha256:{ONE}\n", "expected a name of 1 to 64"),
         (f"a: {{hash: sha256:{ONE}}}\nb:\n  hash: sha256:{ONE}\n", "keys.yaml:3: b.hash: expected"),
         ("a: [\n", "keys.yaml:2: expected YAML"),
+        ("2027-13-45: {}\n", "keys.yaml:1: month must be in 1..12"),
+        ("? 2027-13-45\n", "keys.yaml:1: month must be in 1..12"),
+        ("a:\n  disabled: !!bool 7\n", "keys.yaml:2: expected a value of tag:yaml.org,2002:bool"),
+        ("a:\n  expires: !!timestamp 7\n", "keys.yaml:2: expected a value of tag:yaml"),
     ],
 )
 def test_what_is_wrong_is_blamed_by_line(tmp_path: Path, text: str, said: str) -> None:

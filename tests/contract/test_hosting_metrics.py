@@ -83,6 +83,17 @@ async def test_engines_that_die_take_nothing_back(tmp_path: Path) -> None:
         assert states(await told(w), "m3") == ["failed"]
 
 
+async def test_a_model_that_is_configured_no_more_leaves_no_series(tmp_path: Path) -> None:
+    async with world(tmp_path, key="m6") as w:
+        instance = await w.ready("m6")
+        async with w.generating(instance, "abc"):
+            pass
+        await until(partial(is_counted, "m6", 3), "what it counted is known")
+        await w.host.relist((), {})
+        await until(lambda: not w.host.messages(), "it is gone")
+        assert [name for name in await told(w) if "m6" in name] == []
+
+
 async def test_loads_that_fail_or_are_given_up(tmp_path: Path) -> None:
     async with world(tmp_path, key="m4", silent=True) as w:
         call = w.load(await w.lease("m4"), "m4")

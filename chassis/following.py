@@ -16,6 +16,7 @@ from chassis.metrics import CONFIGURATION_REFUSED, RESTART_DUE
 from chassis.sections import FOLLOWED, waits_for_restart
 
 LOOK_EVERY_S = 1.0
+_BUG = "it could not be taken, though nothing seems wrong with it; the log of the service says why"
 
 C = TypeVar("C", bound=Section)
 Apply = Callable[[C, Document], Awaitable[None]]
@@ -67,6 +68,10 @@ class Following(Generic[C]):
         except ConfigError as error:
             self._taken = stamp
             self._note(str(error), self.restart_keys)
+        except Exception:
+            self._taken = stamp  # trying the same again would come to the same
+            self._note(f"{self._started.path}: {_BUG}", self.restart_keys)
+            raise
         else:
             self._note("", waits_for_restart(self._started, document, self._service))
 

@@ -16,7 +16,7 @@ import pytest
 from chassis import log, tracing
 from chassis.channel import call_metadata
 from chassis.errors import Fault, Reason
-from chassis.tracing_otel import _Seldom
+from chassis.tracing_otel import OtelTracer, _Seldom
 from tests.collector import Collector, collecting
 from tests.server_kit import revoke, serving
 
@@ -118,6 +118,20 @@ async def test_spans_are_bounded(collector: Collector) -> None:
     assert len(seen.said) == 24
     assert max(map(len, seen.said.values())) == 128
     assert len(seen.events) == 32
+
+
+def test_where_the_last_spans_were_lost_nobody_waits_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    tracer = OtelTracer("test", f"http://127.0.0.1:{unused_tcp_port}", 1.0, {})
+    closed: list[str] = []
+    monkeypatch.setattr(tracer._provider, "shutdown", lambda: closed.append("closed"))
+    tracer._exporter.failing = True
+    tracer.close(5.0)
+    assert closed == []
+    tracer._exporter.failing = False
+    tracer.close(5.0)
+    assert closed == ["closed"]
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.reading import PAGES, ROOT, Block, blocks
 from tests.docs.envoy_scene import envoy
+from tests.docs.reading import PAGES, ROOT, Block, blocks
 from tests.docs.scenes import SCENES as PLAIN
 from tests.docs.shell import Shell
 

@@ -171,9 +171,9 @@ def test_a_pod_is_killed_only_after_the_edge_has_drained(edge: Mapping[str, floa
 def test_a_pod_is_killed_only_after_its_engines_have_drained(told: Mapping[str, float]) -> None:
     objects = rendered({"config": {"llm": told}})
     drain_s = configuration(objects)["llm"]["drain_s"]
-    assert drain_s == told.get("drain_s", 60)  # or an upgrade would end what runs
+    assert drain_s == told.get("drain_s", 55)  # or an upgrade would end what runs
     grace = pod_of(by_component(objects)["llm"])["spec"]["terminationGracePeriodSeconds"]
-    assert drain_s + 10 <= grace <= drain_s + 20
+    assert drain_s + 20 <= grace <= drain_s + 21
 
 
 def test_models_that_pretend_drain_in_the_pod_of_the_broker() -> None:
@@ -181,7 +181,7 @@ def test_models_that_pretend_drain_in_the_pod_of_the_broker() -> None:
     drain_s = configuration(objects)["simulated"]["drain_s"]
     broker = pod_of(by_component(objects)["broker"])["spec"]
     assert {each["name"] for each in broker["containers"]} == {"broker", "simulated"}
-    assert broker["terminationGracePeriodSeconds"] >= drain_s + 10
+    assert broker["terminationGracePeriodSeconds"] >= drain_s + 20
 
 
 def test_prometheus_asks_the_edge_with_a_key_and_takes_labels_as_they_are() -> None:

@@ -35,7 +35,7 @@
 {{- range $service := list "llm" "diffusion" "matte" "simulated" -}}
 {{- if has $service $present -}}
 {{- $engines := dict "engine_host" "auto" "engine_ports" (list 9200 9263) -}}
-{{- $_ := set $config $service (mergeOverwrite (dict "drain_s" 60) (get $config $service) $engines) -}}
+{{- $_ := set $config $service (mergeOverwrite (dict "drain_s" 55) (get $config $service) $engines) -}}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $config "broker" (include "cohabit.brokerSection" (dict "root" . "given" (default dict $config.broker)) | fromYaml) -}}

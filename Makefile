@@ -96,7 +96,7 @@ images:  ## build the images of services, engines and Envoy (Docker; deploy/dock
 	@deploy/docker/build
 
 e2e: $(DEV_STAMP)  ## run the house in containers: a client's journey, deaths, upgrades under load (minutes)
-	@E2E=1 $(BIN)/python -m pytest -s --timeout 1200 tests/e2e
+	@E2E=1 $(BIN)/python -m pytest -s tests/e2e
 
 clean:  ## remove what was built, fetched and left behind by runs
 	@rm -rf $(VENV) .cohabit models .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

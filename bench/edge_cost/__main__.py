@@ -63,11 +63,11 @@ def main() -> int:
     """0: at most a fifth. 1: more. 2: it cannot be measured."""
     parser = argparse.ArgumentParser(prog="bench.edge_cost", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=200, help="in each round, by all clients")
-    parser.add_argument("--clients", type=int, default=2)
+    parser.add_argument("--requests", type=int, default=400, help="in each round, by all clients")
+    parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
-        "--pace-ms", type=float, default=10.0, help="between the tokens of a stream"
+        "--pace-ms", type=float, default=5.0, help="between the tokens of a stream"
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

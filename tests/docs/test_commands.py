@@ -13,7 +13,9 @@ from tests.docs.shell import Shell
 pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 
 SCENES = PLAIN | {"envoy": envoy}
-WITH_COMMANDS = [page for page in PAGES if any(True for _ in blocks(page))]
+ELSEWHERE = "containers"
+"""The scene whose commands `tests/e2e` types, where there is an engine for containers."""
+WITH_COMMANDS = [page for page in PAGES if any(b.scene != ELSEWHERE for b in blocks(page))]
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
@@ -21,11 +23,22 @@ def test_commands_of_the_page(page: Path, tmp_path_factory: pytest.TempPathFacto
     shells: dict[str, Shell] = {}
     with ExitStack() as stack:
         for block in blocks(page):
+            if block.scene == ELSEWHERE:
+                continue
             assert block.scene in SCENES, f"{block.name}: the page names no scene for it"
             if block.scene not in shells:
                 folder = tmp_path_factory.mktemp(block.scene)
                 shells[block.scene] = stack.enter_context(SCENES[block.scene](folder))
             run(shells[block.scene], block)
+
+
+def test_commands_for_containers_stand_in_the_page_that_is_typed_there() -> None:
+    guide = ROOT / "docs" / "guides" / "compose.md"
+    typed = [line for block in blocks(guide) for line in block.text.splitlines()]
+    for page in PAGES:
+        for block in blocks(page):
+            if block.scene == ELSEWHERE:
+                assert set(block.text.splitlines()) <= set(typed), block.name
 
 
 def run(shell: Shell, block: Block) -> None:

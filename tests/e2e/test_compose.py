@@ -23,7 +23,8 @@ from tests.e2e.composed import VERSIONS, Composed
 from tests.e2e.load import Tally, asking
 from tests.e2e.times import TIMES
 
-pytestmark = pytest.mark.timeout(900)
+# Of a test alone: images that are built for the first time take as long as they take.
+pytestmark = pytest.mark.timeout(900, func_only=True)
 
 SERVICES = ("broker", "scheduler", "llm", "matte", "jobs", "edge-1", "edge-2", "envoy")
 BACK_S = 60.0

@@ -204,11 +204,3 @@ def test_the_alerts_of_the_house_are_taken_as_they_are() -> None:
     objects = rendered({}, f"--set-file=monitoring.rules={file}")
     spec = kept(objects, "PrometheusRule", "cohabit")["spec"]
     assert spec == yaml.safe_load(file.read_text())
-
-
-@pytest.mark.parametrize(("given", "drain_s"), [({}, 55), ({"drain_s": 300}, 300)])
-def test_what_runs_on_a_model_is_let_finish(given: dict[str, object], drain_s: int) -> None:
-    objects = rendered({"config": {"llm": given}})
-    assert configuration(objects)["llm"]["drain_s"] == drain_s
-    grace_s = pod_of(by_component(objects)["llm"])["spec"]["terminationGracePeriodSeconds"]
-    assert grace_s > drain_s + 6  # its streams are closed, and its engines stopped

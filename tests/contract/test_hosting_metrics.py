@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from chassis import metrics as of_process
+from cohabit.models.v1 import models_pb2 as pb
 from hosting import metrics
 from tests.hosting_world import World, kill_engine, until, world
 from tests.metrics_kit import Values, counted, values_in
@@ -67,6 +68,15 @@ async def test_what_an_engine_counted_last_is_not_lost_when_it_is_asked_to_go(
             pass
         await w.unload("m2")
         assert counted("cohabit_completion_tokens_total", model="m2") == len("twelve chars")
+
+
+def test_figures_that_come_late_are_left_alone() -> None:
+    """They come by two ways: with a drain's answer, and by the stream of events."""
+    none, older, newer = (pb.EngineFigures(counted={"completion_tokens": n}) for n in (0, 3, 5))
+    assert metrics.count_figures("m7", none, newer)
+    assert not metrics.count_figures("m7", newer, older)
+    assert metrics.count_figures("m7", newer, newer)
+    assert is_counted("m7", 5)
 
 
 async def test_engines_that_die_take_nothing_back(tmp_path: Path) -> None:

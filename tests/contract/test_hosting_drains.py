@@ -55,6 +55,9 @@ async def test_a_service_that_stops_lets_its_work_end(tmp_path: Path) -> None:
             assert refused.reason is Reason.MODEL_BUSY
             refused = await refusal(drained(w.load(await w.lease("other"), "other")))
             assert refused.reason is Reason.SERVICE_UNAVAILABLE
+            # Who wanted it gone and waits no longer does not have it serve again.
+            assert (await refusal(w.unload(drain_ms=50))).reason is Reason.MODEL_BUSY
+            assert w.model().state == pb.MODEL_STATE_DRAINING
             assert not finishing.done()
             call.cancel()
             await finishing

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-matte bench-scheduler soak images e2e clean help
+.PHONY: setup setup-dev run test test-deep check gen gen-check lint format type bench bench-edge bench-matte bench-scheduler soak manifests images e2e clean help
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 BENCH_STAMP := $(VENV)/.installed-bench
+RIVAL_STAMP := .venv-litellm/.installed
 MODEL := models/smollm2-135m-instruct-q4_1.gguf
 MATTE := models/u2netp.onnx
 MODELS := $(MODEL) $(MATTE)
@@ -49,7 +50,8 @@ test-deep: $(DEV_STAMP) $(MODELS)  ## search for long: new histories, chaos, hos
 	@COHABIT_DEEP=1 $(BIN)/python -m pytest --timeout 3600 tests/deep \
 		tests/unit/test_broker_machine.py tests/sim/test_swaps.py tests/integration/test_chaos.py \
 		tests/integration/test_fuzz.py tests/integration/test_fuzz_openapi.py \
-		tests/integration/test_jobs_kills.py tests/integration/test_hostile_pictures.py
+		tests/integration/test_jobs_kills.py tests/integration/test_hostile_pictures.py \
+		tests/integration/test_edge_memory.py
 
 check: lint type gen-check  ## everything CI looks at besides the tests
 
@@ -86,11 +88,22 @@ bench-matte: $(BENCH_STAMP) $(MATTE)  ## foreground estimation beside PyMatting'
 	@status=0; for part in bench.matte bench.removal; do \
 		$(BIN)/python -P -m $$part || status=1; done; exit $$status
 
+$(RIVAL_STAMP):
+	@$(PYTHON) -m venv .venv-litellm
+	@.venv-litellm/bin/python -m pip install --quiet --disable-pip-version-check "litellm[proxy]==1.108.7"
+	@touch $@
+
+bench-edge: $(DEV_STAMP) $(RIVAL_STAMP)  ## what the edge costs per chat request, beside LiteLLM's proxy
+	@$(BIN)/python -P -m bench.edge_cost
+
 bench-scheduler: $(DEV_STAMP)  ## measure what an admission costs, and how it grows with the queue
 	@$(BIN)/python -P -m bench.scheduler
 
 soak: $(DEV_STAMP) $(MODELS)  ## ask mixed short requests for ten minutes: memory stays flat, nothing is left
 	@$(BIN)/python -P -m bench.soak --minutes 10
+
+manifests: $(DEV_STAMP)  ## render deploy/k8s/manifests from the chart
+	@scripts/render_manifests.sh
 
 images:  ## build the images of services, engines and Envoy (Docker; deploy/docker/build)
 	@deploy/docker/build
@@ -99,7 +112,7 @@ e2e: $(DEV_STAMP)  ## run the house in containers: a client's journey, deaths, u
 	@E2E=1 $(BIN)/python -m pytest -s tests/e2e
 
 clean:  ## remove what was built, fetched and left behind by runs
-	@rm -rf $(VENV) .cohabit models .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv-litellm .cohabit models .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

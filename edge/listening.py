@@ -66,7 +66,9 @@ class Listener:
             self._accept()
 
     async def close(self) -> None:
-        """Take in whoever stands in line, and listen no more."""
+        """Take in whoever stands in line, and listen no more. Closed is closed: again is nothing."""
+        if self._socket.fileno() < 0:
+            return
         self._pause_over()
         self._loop.remove_reader(self._socket.fileno())
         for _ in range(_TRIES):

@@ -319,7 +319,7 @@ async def test_the_second_signal_exits_at_once(tmp_path: Path) -> None:
     target = f"unix:{tmp_path}/s.sock"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", CHILD, target,
-        env=child_env() | {"PYTHONPATH": str(ROOT)}, stderr=asyncio.subprocess.PIPE,
+        env=child_env() | {"PYTHONPATH": f"{ROOT}:{ROOT}/gen"}, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         assert child.stderr is not None

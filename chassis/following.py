@@ -17,6 +17,7 @@ from chassis.sections import FOLLOWED, waits_for_restart
 
 LOOK_EVERY_S = 1.0
 _UNREAD: Stamp = ()
+_BUG = "it could not be taken, though nothing seems wrong with it; the log of the service says why"
 
 C = TypeVar("C", bound=Section)
 Apply = Callable[[C, Document], Awaitable[None]]
@@ -70,6 +71,10 @@ class Following(Generic[C]):
             # that its writer has yet to make readable.
             self._taken = _UNREAD if isinstance(error.__cause__, OSError) else stamp
             self._note(str(error), self.restart_keys)
+        except Exception:
+            self._taken = stamp  # trying the same again would come to the same
+            self._note(f"{self._started.path}: {_BUG}", self.restart_keys)
+            raise
         else:
             self._note("", waits_for_restart(self._started, document, self._service))
 

@@ -108,7 +108,10 @@ class Server:
         """Refuse new calls, let running ones finish within `drain_s`, close what was opened."""
         await self.health.enter_graceful_shutdown()
         for finish in self.finishing:
-            await finish()
+            try:
+                await finish()
+            except Exception:  # what is held has to be given back all the same
+                log.get().exception("bug")
         for leave in self.leaving:
             leave()
         await self.grpc.stop(self.drain_s)

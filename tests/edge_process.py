@@ -119,7 +119,3 @@ async def _ready(edge: EdgeProcess, workers: int) -> None:
                 return
             assert workers > 1 or edge.process.returncode is None, edge.log
             await asyncio.sleep(0.02)  # a poll of another process, bounded by the caller
-
-
-def pid_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

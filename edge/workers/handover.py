@@ -27,7 +27,7 @@ def give(end: socket.socket, connection: socket.socket) -> bool:
 
 
 class Receiver:
-    """The worker's end: gives `take` every connection that comes.
+    """The worker's end: gives `take` every connection that comes."""
 
     def __init__(
         self,

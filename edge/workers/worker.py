@@ -26,7 +26,7 @@ from edge.workers.waiting import first_of
 
 async def start(context: Context[EdgeConfig]) -> None:
     """Serve what comes, until the parent says that nothing comes any more."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     config, born = context.own.located(context.document.path.parent), Birth.of(os.environ)
     standing = Standing(workers=config.workers, up=config.workers)

@@ -3,6 +3,7 @@
 Looks are made by hand, so that nothing waits for a clock.
 """
 
+import asyncio
 import errno
 import os
 from collections.abc import Mapping
@@ -163,6 +164,30 @@ async def test_what_the_service_itself_refuses_is_a_problem_too(taker: Taker) ->
     taker.path.write_text("llm: {models: {b: {}}}\n")
     await taker.look()
     assert taker.following.problem == "There is no such set."
+
+
+async def test_a_change_that_breaks_the_service_is_a_problem_and_not_the_last_one(
+    taker: Taker,
+) -> None:
+    outcomes: asyncio.Queue[str] = asyncio.Queue()
+
+    async def apply(own: Toys, _document: Document) -> None:
+        if "b" in own.models:
+            raise ZeroDivisionError
+        outcomes.put_nowait("taken")
+
+    taker.following.use(apply)
+    taker.following.told.append(lambda: outcomes.put_nowait(taker.following.problem))
+    taker.path.write_text("llm: {models: {b: {}}}\n")
+    looking = asyncio.create_task(taker.following.run(every_s=0.001))
+    try:
+        async with asyncio.timeout(5):
+            assert "the log of the service says why" in await outcomes.get()
+            taker.path.write_text("llm: {models: {c: {}}}\n")
+            assert await outcomes.get() == "taken"
+            assert await outcomes.get() == ""
+    finally:
+        looking.cancel()
 
 
 async def test_a_file_that_changes_while_it_is_read_is_read_again(

@@ -11,7 +11,7 @@ import pytest
 from chassis import config, tls, tls_config
 from chassis.tls import NAME, Identity, TlsFiles
 from chassis.tls_check import UnusableError, check
-from tests.tls_kit import certify, misnamed, sign
+from tests.tls_kit import SCRIPT, certify, misnamed, sign
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +160,12 @@ def test_files_that_change_are_taken_once_they_fit_together(tmp_path: Path) -> N
     assert after.certificate == new.certificate.read_bytes()
     files.key.unlink()
     assert identity.pem() is after
+
+
+def test_what_openssl_refuses_is_heard(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [SCRIPT, tmp_path, "soon"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode
+    assert "soon" in done.stderr
+    assert not (tmp_path / "service.pem").exists()

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from chassis.marked import ConfigError as ConfigError  # noqa: PLC0414 - part of what is offered here
+from chassis.marked import Loc, Mark, merged, read
 
 MODEL_SERVICES = ("llm", "diffusion", "matte", "simulated")
 """Services that host models; each is there when its section is."""
@@ -32,9 +34,7 @@ _DEFAULT_NAME = "cohabit.yaml"
 _LONGEST_SOCKET = "engine-llm-0000000000.sock"
 _SOCKET_PATH_BYTES = 107  # sun_path
 _MOST_PORT = 65_535
-_MOST_DEPTH = 16
 
-Loc = tuple[str | int, ...]
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -162,19 +162,6 @@ def _absolute(tls: Tls | None, base: Path) -> Tls | None:
     return Tls(ca=base / tls.ca, certificate=base / tls.certificate, key=base / tls.key)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a configuration file; lines and columns count from 1."""
-
-    file: str
-    line: int
-    column: int
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the text names file, line, key and what was expected."""
-
-
 S = TypeVar("S", bound=BaseModel)
 
 
@@ -273,11 +260,11 @@ def load(path: Path | None = None) -> Document:
         raise ConfigError(f"{path}: no such file; name one with --config")
     stamp = stamp_of(path)
     marks: dict[Loc, Mark] = {}
-    data = _read(path, marks)
+    data = read(path, marks)
     overlay = overlay_of(path)
     if overlay.is_file():
         over_marks: dict[Loc, Mark] = {}
-        data = _merged(data, _read(overlay, over_marks))
+        data = merged(data, read(overlay, over_marks))
         marks |= over_marks
     document = Document(path, data, marks, stamp)
     document.house()
@@ -287,7 +274,7 @@ def load(path: Path | None = None) -> Document:
 def read_beside(path: Path) -> Document:
     """A file of its own beside the configuration, which no overlay changes. Raises ConfigError."""
     marks: dict[Loc, Mark] = {}
-    return Document(path, _read(path, marks), marks)
+    return Document(path, read(path, marks), marks)
 
 
 def overlay_of(path: Path) -> Path:
@@ -315,64 +302,3 @@ def _stamp_of(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _read(path: Path, marks: dict[Loc, Mark]) -> dict[str, Any]:
-    try:
-        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
-        node = loader.get_single_node()
-        if node is None:
-            return {}
-        if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(f"{path}:1: expected keys with values at the top level")
-        return dict(_plain(loader, node, (), path, marks))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not readable as YAML"
-        raise ConfigError(f"{path}{line}: expected YAML, {problem}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: expected UTF-8 text") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: expected at most {_MOST_DEPTH} levels of keys") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-
-
-def _plain(
-    loader: yaml.SafeLoader, node: yaml.Node, loc: Loc, path: Path, marks: dict[Loc, Mark]
-) -> Any:
-    marks.setdefault(loc, _mark(path, node))
-    line = node.start_mark.line + 1
-    if len(loc) > _MOST_DEPTH:  # an alias may stand for what it stands in
-        raise ConfigError(f"{path}:{line}: expected at most {_MOST_DEPTH} levels of keys")
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(loader, n, (*loc, i), path, marks) for i, n in enumerate(node.value)]
-    if not isinstance(node, yaml.MappingNode):
-        try:
-            return loader.construct_object(node, deep=True)
-        except ValueError as error:  # e.g. a date that no calendar has
-            raise ConfigError(f"{path}:{line}: {error}") from None
-    result: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key = str(loader.construct_object(key_node, deep=True))
-        at = (*loc, key)
-        if key in result:
-            raise ConfigError(f"{path}:{key_node.start_mark.line + 1}: {key}: written twice")
-        marks[at] = _mark(path, key_node)
-        result[key] = _plain(loader, value_node, at, path, marks)
-    return result
-
-
-def _mark(path: Path, node: yaml.Node) -> Mark:
-    return Mark(str(path), node.start_mark.line + 1, node.start_mark.column + 1)
-
-
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, over_value in over.items():
-        value, below = over_value, result.get(key)
-        if isinstance(below, dict) and isinstance(value, dict):
-            value = _merged(below, value)
-        result[key] = value
-    return result

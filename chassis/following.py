@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from chassis import log
-from chassis.config import ConfigError, Document, Section, load, stamp_of
+from chassis.config import ConfigError, Document, Section, Stamp, load, stamp_of
 from chassis.metrics import CONFIGURATION_REFUSED, RESTART_DUE
 from chassis.sections import FOLLOWED, waits_for_restart
 
 LOOK_EVERY_S = 1.0
+_UNREAD: Stamp = ()
+_BUG = "it could not be taken, though nothing seems wrong with it; the log of the service says why"
 
 C = TypeVar("C", bound=Section)
 Apply = Callable[[C, Document], Awaitable[None]]
@@ -65,8 +67,14 @@ class Following(Generic[C]):
             if self._apply is not None:
                 await self._apply(own, document)
         except ConfigError as error:
-            self._taken = stamp
+            # What the system refuses may come right without a change of the file: it may be one
+            # that its writer has yet to make readable.
+            self._taken = _UNREAD if isinstance(error.__cause__, OSError) else stamp
             self._note(str(error), self.restart_keys)
+        except Exception:
+            self._taken = stamp  # trying the same again would come to the same
+            self._note(f"{self._started.path}: {_BUG}", self.restart_keys)
+            raise
         else:
             self._note("", waits_for_restart(self._started, document, self._service))
 
@@ -78,7 +86,8 @@ class Following(Generic[C]):
 
     def _note(self, problem: str, restart_keys: tuple[str, ...]) -> None:
         if problem:
-            log.get().warning("configuration refused", problem=problem)
+            if problem != self.problem:
+                log.get().warning("configuration refused", problem=problem)
         elif restart_keys and restart_keys != self.restart_keys:
             log.get().warning(
                 "configuration changed", takes_effect_on_restart_of=self._service, keys=restart_keys

@@ -36,6 +36,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A connection that does not get through its handshake is a descriptor held by a stranger.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),
 )
 
@@ -106,7 +108,10 @@ class Server:
         """Refuse new calls, let running ones finish within `drain_s`, close what was opened."""
         await self.health.enter_graceful_shutdown()
         for finish in self.finishing:
-            await finish()
+            try:
+                await finish()
+            except Exception:  # what is held has to be given back all the same
+                log.get().exception("bug")
         for leave in self.leaving:
             leave()
         await self.grpc.stop(self.drain_s)
@@ -130,7 +135,10 @@ def _clear_socket(path: Path) -> None:
 
 
 async def until_signal() -> None:
-    """Return on the first SIGTERM or SIGINT; from then on a second one exits at once."""
+    """Return on the first SIGTERM, SIGINT or SIGHUP; from then on a second one exits at once.
+
+    Started by nohup, it stays when its terminal goes.
+    """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def on_signal(number: int) -> None:
@@ -139,7 +147,9 @@ async def until_signal() -> None:
         log.get().info("stopping", signal=signal.Signals(number).name)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue
         loop.add_signal_handler(number, on_signal, number)
     await stop.wait()
 

@@ -7,6 +7,7 @@ out to the right name.
 
 import ssl
 from pathlib import Path
+from stat import S_ISREG
 from typing import Literal
 
 Key = Literal["ca", "certificate", "key"]
@@ -47,6 +48,8 @@ def check(ca: Path, certificate: Path, key: Path, name: str) -> None:
 
 def _check_readable(key: Key, path: Path) -> None:
     try:
+        if not S_ISREG(path.stat().st_mode):  # a pipe would be waited for without end
+            raise UnusableError(key, f"expected a readable PEM file, got {path}: not a file")
         with path.open("rb"):
             pass
     except OSError as error:

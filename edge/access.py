@@ -17,6 +17,7 @@ from chassis.errors import TABLE, Reason
 from chassis.metrics import OTHER
 from edge import errors, speech, tongues
 from edge.keys.caller import name_of
+from edge.probes import METHODS, PROBES
 from edge.signals import metrics
 from edge.signals.access_log import Write, for_debugging, to_stderr
 from edge.signals.failures import Failure, Failures, now_utc
@@ -28,9 +29,6 @@ _CLIENT_GONE = 499
 _FIRST_FAILURE = 500
 _OK = "ok"
 _EVENTS = (b"data:", b"event:")
-_PROBES = {"/readyz", "/health", "/metrics", "/status", "/errors"}
-"""Asked every few seconds by whoever watches; their lines would bury the others."""
-_METHODS = {"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"}
 
 
 class Access:
@@ -67,9 +65,11 @@ class Access:
                 await errors.response(errors.stopping())(scope, receive, request.send)
             raise
         except Exception as error:
-            # The application has answered it already (or the stream is cut: nothing more to say).
-            errors.failure.set(Reason.INTERNAL)
-            log.get().error("bug", exc_info=error)
+            fault = errors.internal(error)
+            errors.failure.set(fault.reason)
+            # Else it is answered already, or its stream is cut: there is nothing more to say.
+            if not request.began:
+                await errors.response(fault)(scope, receive, request.send)
         finally:
             metrics.OPEN.dec()
             request.count()
@@ -141,7 +141,7 @@ class _Request:
         """
         reason, fault = errors.failure.get(), errors.told.get()
         status = TABLE[reason].http if reason else self._status
-        if status < _FIRST_FAILURE or self._route() in _PROBES:
+        if status < _FIRST_FAILURE or self._route() in PROBES:
             return None
         # The words of other rows may quote what the client has sent.
         own = fault is not None and fault.row.openai_type == "server_error"
@@ -158,7 +158,7 @@ class _Request:
     def log(self, write: Write) -> None:
         """Write the line."""
         route, first = self._route(), self._first_event_s
-        if route in _PROBES:
+        if route in PROBES:
             write = for_debugging
         told: dict[str, Any] = {
             "method": self._method(),
@@ -176,7 +176,7 @@ class _Request:
 
     def _method(self) -> str:
         method = str(self._scope["method"])
-        return method if method in _METHODS else OTHER
+        return method if method in METHODS else OTHER
 
     def _ended_with(self) -> int:
         # A stream that was cut short began with 200; what ended it was its client.

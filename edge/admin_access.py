@@ -7,12 +7,12 @@ A page in a browser on this machine is refused, too: its `origin` is elsewhere, 
 machine by a name of its own.
 """
 
-import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from chassis.errors import Fault, Reason
+from edge.loopback import is_loopback
 
 _FORWARDED = frozenset(
     (
@@ -43,18 +43,6 @@ async def check_local(request: Request) -> None:
         raise _refused("the request was made by a page from elsewhere")
     if headers.get("sec-fetch-site", "none") not in _OWN_PAGES:
         raise _refused("the request was made by a page from elsewhere")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host, by name or address, is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 def _is_forwarding(name: str) -> bool:

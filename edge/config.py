@@ -1,27 +1,18 @@
 """The `edge` section of the configuration: where it listens, and the bounds it keeps."""
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from chassis.config import LoosePath, Section
+from edge.loopback import is_loopback
 
 TierName = Literal["background", "free", "sub", "paid"]
 LegacyRoute = Literal["generate", "generate_large", "autocomplete", "summarization", "engines"]
 
 _Seconds = Annotated[float, Field(gt=0, strict=False)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class EdgeConfig(Section):
@@ -102,7 +93,7 @@ class EdgeConfig(Section):
         host, colon, port = value.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
             raise ValueError("expected host:port, e.g. 127.0.0.1:8080")
-        if known.data.get("keys_file") is None and not _is_loopback(host.strip("[]")):
+        if known.data.get("keys_file") is None and not is_loopback(host.strip("[]")):
             raise ValueError(
                 "expected a loopback address (127.0.0.1, [::1] or localhost), because without API "
                 "keys everybody who can reach it would be served; set edge.keys_file, or put a "
@@ -127,7 +118,7 @@ class EdgeConfig(Section):
         """Of one message between a worker and its parent: it may hold all that is kept."""
         return (self.stored_responses_mib + 1) * 1024 * 1024
 
-    def of_one_worker(self) -> "EdgeConfig":
+    def of_one_worker(self) -> Self:
         """The same, with a worker's part of what is bounded over all of them.
 
         The largest body finds room in it.

@@ -20,6 +20,8 @@ _AT_ONCE = 64
 """Accepted before others have the loop."""
 _PAUSE_S = 0.02
 """When nobody can take a connection; the line is kept by the kernel meanwhile."""
+_SAY_S = 10.0
+"""How often it is said that connections cannot be accepted."""
 _TRIES = 50
 """Pauses that who stands in line at the end is worth."""
 
@@ -51,6 +53,7 @@ class Listener:
         self._offered: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._say_at_s = 0.0
 
     @property
     def address(self) -> tuple[str, int]:
@@ -66,12 +69,17 @@ class Listener:
             self._accept()
 
     async def close(self) -> None:
-        """Take in whoever stands in line, and listen no more."""
+        """Take in whoever stands in line, and listen no more. Again is nothing."""
+        if self._socket.fileno() < 0:
+            return
         self._pause_over()
         self._loop.remove_reader(self._socket.fileno())
         for _ in range(_TRIES):
-            if self._line_is_empty():
-                break
+            try:
+                if self._line_is_empty():
+                    break
+            except OSError as error:  # e.g. no descriptor is left; some may be given back
+                self._say(error)
             await asyncio.sleep(_PAUSE_S)
         self._socket.close()
         if self._offered is not None:
@@ -95,9 +103,15 @@ class Listener:
             else:
                 return
         except OSError as error:  # e.g. no descriptor is left
-            log.get().warning("cannot accept", error=error.strerror)
+            self._say(error)
         self._loop.remove_reader(self._socket.fileno())
         self._timer = self._loop.call_later(_PAUSE_S, self.start)
+
+    def _say(self, error: OSError) -> None:
+        # Whoever opens connections must not be able to fill the log as well.
+        if self._loop.time() >= self._say_at_s:
+            self._say_at_s = self._loop.time() + _SAY_S
+            log.get().warning("cannot accept", error=error.strerror)
 
     def _next(self) -> socket.socket | None:
         offered, self._offered = self._offered, None

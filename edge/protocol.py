@@ -8,16 +8,21 @@ the request served as it is. HTTP/1.0 knows no chunks: the end of the connection
 Of an edge that is about to stop every answer that begins is the last one on its connection, and a
 connection on which nothing is asked is left when it has been quiet for a while.
 
+Requests that are sent ahead of an answer wait their turn, and nothing more is read meanwhile. So
+the end of such a connection is looked for: without, what its client asked for would go on for
+nobody.
+
 Requests themselves are the application's affair.
 """
 
 import asyncio
 import fcntl
+import select
 import termios
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import (
@@ -32,6 +37,9 @@ from edge.standing import Standing
 
 MOST_HEADER_BYTES = 64 * 1024
 _LINGER_S = 2.0
+_LOOK_S: Final = 0.25
+"""How often a connection that is not read is looked at for its end."""
+_GONE: Final = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 _LINE_BYTES = 4  # ": " and the end of the line
 _OF_THE_UPGRADE = (b"upgrade", b"http2-settings")
 
@@ -78,6 +86,9 @@ class Protocol(HttpToolsProtocol):
         self._fault: Fault | None = None
         self._refused = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
+        """The request that is being answered; uvicorn's `cycle` is the newest that came."""
+        self._looking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first headers."""
@@ -86,8 +97,14 @@ class Protocol(HttpToolsProtocol):
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
+        """Tell the request that is being answered; those that wait behind it never begin."""
         self._clear_deadline()
+        if self._looking is not None:
+            self._looking.cancel()
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
         self._left()
 
@@ -143,6 +160,12 @@ class Protocol(HttpToolsProtocol):
         if self.scope["http_version"] == "1.0":
             # The request is a task by now, but has not run yet.
             self.cycle.__class__ = _IdentityCycle
+        if self.pipeline and self._looking is None:
+            self._looking = self.loop.call_later(_LOOK_S, self._look)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """Take in a piece of the body."""
@@ -176,6 +199,18 @@ class Protocol(HttpToolsProtocol):
             return
         if self.loop.time() - self._moved_at >= for_s and not self._unread():
             self.transport.close()
+
+    def _look(self) -> None:
+        """End a connection that is not read once its client has left: nobody else would tell."""
+        self._looking = None
+        if not self.pipeline or self.transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), _GONE)
+        if poll.poll(0):
+            self.transport.abort()
+        else:
+            self._looking = self.loop.call_later(_LOOK_S, self._look)
 
     def _unread(self) -> bool:
         """Whether the kernel holds bytes that the loop has not read yet."""

@@ -1,7 +1,7 @@
 """All routes as one FastAPI application, which documents them and refuses all others."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Scope
 
 from chassis.errors import Fault, Reason
 from edge import errors, openapi, speech
-from edge.admin import AdminRoutes
 from edge.anthropic import models as anthropic_models
 from edge.anthropic.words import ANTHROPIC
 from edge.catalog import Catalog, Health, ModelList, ModelObject
@@ -23,30 +22,29 @@ from edge.docs import DOCS_PATH, OPENAPI_PATH, add_docs
 from edge.documenting import PAGED, SPOKEN, answers
 from edge.house import House
 from edge.house_views import HouseStatus
-from edge.jobs.wiring import Jobs
 from edge.keys.caller import caller_of
 from edge.keys.described import lock
-from edge.pictures.wiring import Pictures
-from edge.responses.routes import Responses, add_responses
-from edge.signals.wiring import Signals
 from edge.standing import Standing
 
 VERSION = "0.1.0"
 _encode = msgspec.json.Encoder().encode
 
 
+class Room(Protocol):
+    """Something that has routes of its own."""
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add them."""
+
+
 def routes(
     raw: Mapping[str, ASGIApp],
+    rooms: Iterable[Room],
     catalog: Catalog,
-    responses: Responses,
     house: House,
-    admin: AdminRoutes,
-    pictures: Pictures,
-    jobs: Jobs,
-    signals: Signals,
     standing: Standing,
     *,
-    keyed: bool = False,
+    keyed: bool,
 ) -> FastAPI:
     """All routes, with every error in the envelope of its dialect; `raw` are those to models.
 
@@ -63,14 +61,11 @@ def routes(
     )
     for path, endpoint in raw.items():
         app.router.routes.append(_RawRoute(path, endpoint, methods=["POST"]))
-    add_responses(app, responses)
-    pictures.add_to(app)
-    jobs.add_to(app)
+    for room in rooms:
+        room.add_to(app)
     _add_models(app, catalog)
     _add_probes(app, catalog, standing)
     _add_status(app, house)
-    signals.add_to(app)
-    admin.add_to(app)
     _add_welcome(app)
     add_docs(app)
     app.add_exception_handler(Fault, errors.on_fault)

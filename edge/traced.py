@@ -8,11 +8,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chassis import tracing
 from chassis.errors import Reason
 from edge import errors
+from edge.probes import METHODS, PROBES
 
 _HEADER = tracing.TRACEPARENT.encode()
 _TRACEPARENT_CHARS = 55
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_PROBES = frozenset({"/health", "/readyz", "/metrics", "/status"})
 _OK = "ok"
 
 
@@ -24,10 +23,10 @@ class Traced:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, and tell of it."""
-        if scope["type"] != "http" or scope["path"] in _PROBES:
+        if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
             return
-        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+        method = scope["method"] if scope["method"] in METHODS else "_OTHER"
         span = tracing.arrive(method, _traceparent_of(scope), {"http.request.method": method})
         status, done = 0, False
 

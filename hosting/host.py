@@ -12,7 +12,7 @@ from chassis.clock import steady_ms
 from chassis.errors import Fault, Reason, not_implemented
 from cohabit.broker.v1 import broker_pb2
 from cohabit.models.v1 import models_pb2 as pb
-from hosting import refusals
+from hosting import metrics, refusals
 from hosting.broadcast import Broadcast
 from hosting.core import Answer, State, answer_load
 from hosting.draining import finish, see_off
@@ -210,6 +210,7 @@ class ModelHost:
     def _forget(self, hosted: Hosted) -> None:
         key = hosted.spec.key
         del self._models[key]
+        metrics.forget(key)
         self.events.publish(pb.WatchModelsResponse(removed_key=key))
         log.get().info("model gone", model=key)
 

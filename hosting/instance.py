@@ -62,6 +62,23 @@ async def host_of(home: EngineHome) -> str:
     return in_target(home.host)
 
 
+def _birth_line(
+    home: EngineHome, spec: ModelSpec, address: str, instance_id: str, extras: Sequence[str]
+) -> bytes:
+    """What an engine reads first."""
+    born_as = Birth(
+        address=address,
+        key=spec.key,
+        instance_id=instance_id,
+        log_level=home.log_level,
+        engine=dict(spec.engine),
+        extras=extras,
+        tls=_paths(home),
+        collector=home.collector,
+    )
+    return json.dumps(asdict(born_as)).encode() + b"\n"
+
+
 def _paths(home: EngineHome) -> dict[str, str] | None:
     if home.tls is None:
         return None
@@ -111,17 +128,7 @@ class EngineHandle:
         path = f"{home.run_dir}/{home.socket_prefix}{new_name() if waits else name}.sock"
         address = f"{await host_of(home)}:{port}" if port else f"unix:{path}"
         instance_id = instance_id_of(spec, name)
-        born_as = Birth(
-            address=address,
-            key=spec.key,
-            instance_id=instance_id,
-            log_level=home.log_level,
-            engine=dict(spec.engine),
-            extras=extras,
-            tls=_paths(home),
-            collector=home.collector,
-        )
-        birth = json.dumps(asdict(born_as)).encode() + b"\n"
+        birth = _birth_line(home, spec, address, instance_id, extras)
         process = await Child.start(
             (sys.executable, "-P", "-m", home.module),
             child_env() | {"GGML_NO_BACKTRACE": "1"},

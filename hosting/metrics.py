@@ -97,6 +97,11 @@ HELD: Mapping[str, Gauge] = {
 """By the name that engines report it under (`EngineProcess.held`)."""
 
 _OF_MODELS = (STATE, INSTANCES, RUNNING, MEMORY, DEGRADED, *HELD.values())
+_KEPT = (
+    *(REQUESTS, LOADS, LOAD_SECONDS, UNLOADS, RENEWALS, DRAFTED, ACCEPTED, SAVED),
+    *COUNTED.values(),
+)
+"""What stays when a model is only unloaded."""
 
 
 class Models(Protocol):
@@ -133,6 +138,12 @@ def _show(model: pb.Model) -> None:
     RUNNING.labels(model.key).set(sum(len(one.running_permit_ids) for one in model.instances))
     MEMORY.labels(model.key).set(MIB * sum(one.materialised_mib for one in model.instances))
     DEGRADED.labels(model.key).set(sum(one.placement.degraded for one in model.instances))
+
+
+def forget(model: str) -> None:
+    """It is configured no more: else there were series for every name that has ever been."""
+    for metric in _KEPT:
+        metric.remove_by_labels({"model": model})
 
 
 def count_figures(model: str, before: pb.EngineFigures, now: pb.EngineFigures) -> bool:

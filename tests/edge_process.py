@@ -79,6 +79,7 @@ async def edge_process(
         async with asyncio.timeout(READY_S):
             edge_ = EdgeProcess(await serving, process, lines)
             await _ready(edge_, edge.get("workers", 1))
+        assert not any('"bug"' in line for line in lines), lines
         yield edge_
     finally:
         if process.returncode is None:
@@ -118,7 +119,3 @@ async def _ready(edge: EdgeProcess, workers: int) -> None:
                 return
             assert workers > 1 or edge.process.returncode is None, edge.log
             await asyncio.sleep(0.02)  # a poll of another process, bounded by the caller
-
-
-def pid_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -80,6 +80,11 @@ class Envoy:
         return await until(true, within_s, f"edges at {well} alone are well")
 
 
+def edge_of(house: House) -> str:
+    """Where its edge is: host:port."""
+    return house.url.removeprefix("http://")
+
+
 def services_of(house: House) -> dict[str, str]:
     return {name: house.address(name) for name in SERVICES}
 
@@ -133,6 +138,13 @@ def running_envoy(
         finally:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def fronting(house: House, folder: Path, change: Callable[[str], str] = str) -> Iterator[Envoy]:
+    """Envoy before one house and its own edge."""
+    with running_envoy(folder, [edge_of(house)], services_of(house), change) as envoy:
+        yield envoy
 
 
 def _await_ready(envoy: Envoy) -> None:

@@ -28,14 +28,14 @@ def values_in(text: str) -> Values:
     }
 
 
-async def values_of(address: str) -> Values:
+async def values_of(address: str, within_s: float = DEADLINE_S) -> Values:
     """As a server tells them."""
     async with open_channel(address) as channel:
         stub: metrics_pb2_grpc.MetricsServiceAsyncStub = metrics_pb2_grpc.MetricsServiceStub(
             channel
         )
         request = metrics_pb2.GetMetricsRequest()
-        answer = await stub.GetMetrics(request, timeout=DEADLINE_S, wait_for_ready=True)
+        answer = await stub.GetMetrics(request, timeout=within_s, wait_for_ready=True)
     return values_in(answer.text)
 
 

@@ -66,9 +66,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=400, help="in each round, by all clients")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument(
-        "--pace-ms", type=float, default=5.0, help="between the tokens of a stream"
-    )
+    parser.add_argument("--pace-ms", type=float, default=5.0, help="between the tokens of a stream")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     program = Path(os.environ.get("COHABIT_LITELLM", _PROGRAM))
@@ -80,7 +78,11 @@ def main() -> int:
     async def whole() -> None:
         found.extend(await measure(program, arguments))
 
-    run(whole())
+    try:
+        run(whole())
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     if arguments.json:
         print(json.dumps([row.as_json() for row in found], indent=2))
     else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 from bench.edge_cost.asks import WORDS, Ask
@@ -13,7 +14,6 @@ _ANSWER_S = 60.0
 class Ran:
     """A burst of requests."""
 
-    count: int
     wall_s: float
     each_ms: tuple[float, ...]
     """Of every request, from its first byte to the last one of its answer."""
@@ -25,20 +25,23 @@ async def burst(port: int, ask: Ask, clients: int, count: int) -> Ran:
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in left:
-            began_s = time.perf_counter()
-            writer.write(ask.request)
-            async with asyncio.timeout(_ANSWER_S):
-                body = await _answer(reader)
-            _check(body)
-            took.append(1000 * (time.perf_counter() - began_s))
-        writer.close()
+        with closing(writer):
+            for _ in left:
+                began_s = time.perf_counter()
+                writer.write(ask.request)
+                async with asyncio.timeout(_ANSWER_S):
+                    body = await _answer(reader)
+                _check(body)
+                took.append(1000 * (time.perf_counter() - began_s))
 
     began_s = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(clients):
-            group.create_task(client())
-    return Ran(count, time.perf_counter() - began_s, tuple(took))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(clients):
+                group.create_task(client())
+    except* (RuntimeError, EOFError, OSError, ValueError) as failed:
+        raise RuntimeError(f"a client failed: {failed.exceptions[0]!r}") from failed
+    return Ran(time.perf_counter() - began_s, tuple(took))
 
 
 async def _answer(reader: asyncio.StreamReader) -> bytes:

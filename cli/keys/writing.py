@@ -52,7 +52,8 @@ def _locked(folder: Path) -> Iterator[None]:
 def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w") as out:
+        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+        with os.fdopen(made, "w", encoding="utf-8") as out:
             out.write(text)
             out.flush()
             _own_as(path, out.fileno())

@@ -10,8 +10,8 @@ for name in "$@"; do names="$names,DNS:$name"; done
 umask 077
 mkdir -p "$folder"
 # Moved into place, for that is what Envoy watches for; the key first, it is read with its certificate.
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 \
+said=$(openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 \
     -subj "/CN=$1" -addext "subjectAltName=$names" \
-    -keyout "$folder/.tls.key" -out "$folder/.tls.crt" 2>/dev/null
+    -keyout "$folder/.tls.key" -out "$folder/.tls.crt" 2>&1) || { echo "$said" >&2; exit 1; }
 mv "$folder/.tls.key" "$folder/tls.key"
 mv "$folder/.tls.crt" "$folder/tls.crt"

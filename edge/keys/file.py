@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -74,13 +75,15 @@ class KeyEntry(Section):
 def read_keys(path: Path) -> tuple[Key, ...]:
     """The keys of a file; none when there is no file. Raises ConfigError."""
     try:
-        size_bytes = path.stat().st_size
+        found = path.stat()
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    if size_bytes > MOST_BYTES:
-        raise ConfigError(f"{path}: expected at most {MOST_BYTES} bytes, got {size_bytes}")
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    if not S_ISREG(found.st_mode):  # a pipe would be waited for without end
+        raise ConfigError(f"{path}: expected a file")
+    if found.st_size > MOST_BYTES:
+        raise ConfigError(f"{path}: expected at most {MOST_BYTES} bytes, got {found.st_size}")
     return keys_of(read_beside(path))
 
 
@@ -119,8 +122,13 @@ def _check_hashes(document: Document, name: str) -> None:
     # Before anything else: what is told of other wrong values quotes them, and here somebody may
     # have written the key itself.
     entry = document.data[name]
+    if not isinstance(entry, Mapping | None):
+        raise ConfigError(
+            f"{document.where((name,))}: {name}: expected keys with values below the name, such as "
+            "`hash`, as `cohabit keys add` writes them; never the key itself"
+        )
     for field in ("hash", "former_hash"):
-        if not isinstance(entry, Mapping) or field not in entry:
+        if entry is None or field not in entry:
             continue
         if not isinstance(entry[field], str) or not _HASH.fullmatch(entry[field]):
             raise ConfigError(

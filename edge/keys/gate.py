@@ -6,7 +6,7 @@ refused here has not been read beyond its headers.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -96,12 +96,8 @@ async def _key_for(scope: Scope, checked: Checked) -> Key | None:
                 "key that has `signals: true`.",
             )
         # Counting a scrape would blind the house when it has much to tell.
-        return _uncounted(key)
+        return replace(key, bounds=UNBOUNDED)
     return key
-
-
-def _uncounted(key: Key) -> Key:
-    return Key(key.name, key.digests, key.fairness_key, bounds=UNBOUNDED, models=frozenset())
 
 
 async def _is_local(scope: Scope) -> bool:

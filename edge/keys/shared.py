@@ -32,7 +32,7 @@ class _Said:
 
 
 _ENTER: Method[_Ask, _Said] = Method("keys.enter", _Ask, _Said)
-_LEAVE: Method[int, None] = Method("keys.leave", int, type(None))
+_LEAVE: Method[list[int], None] = Method("keys.leave", list[int], type(None))
 
 
 class LimitsRoom:
@@ -48,7 +48,7 @@ class LimitsRoom:
         """What the worker `slot` may call."""
         return (
             Bound(_ENTER, lambda ask: self._enter(slot, ask)),
-            Bound(_LEAVE, lambda number: self._leave(slot, number)),
+            Bound(_LEAVE, lambda numbers: self._leave(slot, numbers)),
         )
 
     def gone(self, slot: int) -> None:
@@ -64,10 +64,11 @@ class LimitsRoom:
         self._inside[slot][ask.number] = ask.name
         return _Said(entered=said)
 
-    def _leave(self, slot: int, number: int) -> None:
-        name = self._inside[slot].pop(number, None)
-        if name is not None:  # else it was refused, and nobody waited to hear it
-            self._limits.leave(name)
+    def _leave(self, slot: int, numbers: list[int]) -> None:
+        for number in numbers:
+            name = self._inside[slot].pop(number, None)
+            if name is not None:  # else it was refused, and nobody waited to hear it
+                self._limits.leave(name)
 
 
 class SharedCounting:
@@ -78,15 +79,18 @@ class SharedCounting:
         self._numbers = count()
         self._inside: dict[str, list[int]] = {}
         """By key, the numbers of its requests: any of them leaves like any other."""
+        self._untold: list[int] = []
+        """Those that have left while the parent was far behind; no more than ever had entered."""
 
     async def enter(self, name: str, bounds: Bounds) -> Entered | Refused:
         """As Counting has it. Raises Fault when the parent does not answer."""
+        self._tell_left()
         number = next(self._numbers)
         ask = _Ask(number, name, bounds.requests_per_minute, bounds.concurrent)
         try:
             said = await self._link.call(_ENTER, ask)
         except (Fault, asyncio.CancelledError):
-            self._link.tell(_LEAVE, number)
+            self._left(number)
             raise
         if said.refused is not None:
             return said.refused
@@ -97,6 +101,15 @@ class SharedCounting:
     def leave(self, name: str) -> None:
         """As Counting has it."""
         numbers = self._inside[name]
-        self._link.tell(_LEAVE, numbers.pop())
+        self._left(numbers.pop())
         if not numbers:
             del self._inside[name]
+
+    def _left(self, number: int) -> None:
+        self._untold.append(number)
+        self._tell_left()
+
+    def _tell_left(self) -> None:
+        # A place that is not given back is lost to its key for good, so it is told until it is.
+        if self._untold and self._link.tell(_LEAVE, self._untold):
+            self._untold = []

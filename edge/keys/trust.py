@@ -3,10 +3,10 @@
 from enum import Enum, auto
 
 from edge.docs import DOCS_FILES, DOCS_PATH, OPENAPI_PATH
+from edge.probes import SIGNALS
 
 _OPEN = frozenset(("/", "/health", "/readyz", DOCS_PATH, OPENAPI_PATH, *DOCS_FILES))
-_SIGNALS = frozenset(("/metrics", "/status", "/errors"))
-_ADMIN = "/v1/admin"
+_ADMIN = "/v1/admin/"
 
 
 class Trust(Enum):
@@ -26,8 +26,8 @@ def trust_of(path: str) -> Trust:
     """Whom a path serves, in a house with keys; the path as the router compares it."""
     if path in _OPEN:
         return Trust.OPEN
-    if path in _SIGNALS:
+    if path in SIGNALS:
         return Trust.SIGNALS
-    if path == _ADMIN or path.startswith(_ADMIN + "/"):
+    if path.startswith(_ADMIN):
         return Trust.ADMIN
     return Trust.KEYED

@@ -20,6 +20,7 @@ _GONE_LOOKS = 2
 
 _Stamp = tuple[int, ...]
 _GONE: _Stamp = ()
+_UNREAD: _Stamp = (-1,)
 
 
 class KeysFile:
@@ -43,21 +44,32 @@ class KeysFile:
         self._gone_looks = self._gone_looks + 1 if stamp == _GONE else 0
         if stamp == self._stamp or 0 < self._gone_looks < _GONE_LOOKS:
             return
-        self._stamp = stamp
         try:
             keys = await asyncio.to_thread(read_keys, self._path)
         except ConfigError as error:
-            self._problem = f"The file of API keys cannot be used, its former keys are: {error}."
-            log.get().error("keys file refused", why=str(error))
+            self._refuse(str(error))
+            # What the system refuses may come right without a change of the file: no descriptor
+            # may have been left. A key that was taken away must not stay for that.
+            self._stamp = _UNREAD if isinstance(error.__cause__, OSError) else stamp
             return
+        self._stamp = stamp
         self.keyring, self._problem = Keyring(keys), ""
         log.get().info("keys read", keys=len(keys))
+
+    def _refuse(self, why: str) -> None:
+        problem = f"The file of API keys cannot be used, its former keys are: {why}."
+        if problem != self._problem:
+            log.get().error("keys file refused", why=why)
+        self._problem = problem
 
     async def follow(self) -> None:
         """Look, for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # one look that failed must not be the last: keys are revoked by it
+                log.get().exception("bug")
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from edge.responses.objects import ListedItem, ResponseDeleted, ResponseItemList
 from edge.responses.shelf import Seen, Shelf
 
 _encode = msgspec.json.Encoder().encode
+_OWN = {"parameters": [key_header()]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ class Responses:
             raise bad_field(None, f"The response `{name}` is not over yet; cancel it first.")
         await self.shelf.forget(name, owner)
 
+    def add_to(self, app: FastAPI) -> None:
+        """The routes beside the one that answers."""
+        _add_looks(app, self)
+        _add_ends(app, self)
+
     async def _seen(self, name: str, owner: str) -> Seen:
         seen = await self.shelf.look(name, owner)
         if seen is None:
@@ -63,28 +69,39 @@ class Responses:
         return seen
 
 
-def add_responses(app: FastAPI, responses: Responses) -> None:
-    """The routes beside the one that answers."""
-    own = {"parameters": [key_header()]}
-
+def _add_looks(app: FastAPI, responses: Responses) -> None:
     @app.get(
         "/v1/responses/{response_id}",
         tags=["responses"],
         summary="Look at a response",
         responses=answers(ResponseObject, "The response.", 400, 404),
-        openapi_extra=own,
+        openapi_extra=_OWN,
     )
     async def get_response(response_id: str, request: Request) -> Response:
         if request.query_params.get("stream", "false") != "false":
             raise bad_field("stream", "`stream` is not supported here; remove it.")
         return _json(await responses.body(response_id, owner_of(request)))
 
+    @app.get(
+        "/v1/responses/{response_id}/input_items",
+        tags=["responses"],
+        summary="List what went into a response",
+        responses=answers(ResponseItemList, "A page of items.", 400, 404),
+        openapi_extra={"parameters": [*_OWN["parameters"], *paging(listing.MOST)]},
+    )
+    async def list_input_items(response_id: str, request: Request) -> Response:
+        wish = listing.wish_of(request.query_params)
+        items = await responses.items(response_id, owner_of(request))
+        return _json(_encode(listing.page(items, wish)))
+
+
+def _add_ends(app: FastAPI, responses: Responses) -> None:
     @app.delete(
         "/v1/responses/{response_id}",
         tags=["responses"],
         summary="Keep a response no longer",
         responses=answers(ResponseDeleted, "It is gone.", 400, 404),
-        openapi_extra=own,
+        openapi_extra=_OWN,
     )
     async def delete_response(response_id: str, request: Request) -> Response:
         await responses.delete(response_id, owner_of(request))
@@ -95,22 +112,10 @@ def add_responses(app: FastAPI, responses: Responses) -> None:
         tags=["responses"],
         summary="End the work on a response",
         responses=answers(ResponseObject, "The response as it was left.", 400, 404),
-        openapi_extra=own,
+        openapi_extra=_OWN,
     )
     async def cancel_response(response_id: str, request: Request) -> Response:
         return _json(await responses.cancel(response_id, owner_of(request)))
-
-    @app.get(
-        "/v1/responses/{response_id}/input_items",
-        tags=["responses"],
-        summary="List what went into a response",
-        responses=answers(ResponseItemList, "A page of items.", 400, 404),
-        openapi_extra={"parameters": [*own["parameters"], *paging(listing.MOST)]},
-    )
-    async def list_input_items(response_id: str, request: Request) -> Response:
-        wish = listing.wish_of(request.query_params)
-        items = await responses.items(response_id, owner_of(request))
-        return _json(_encode(listing.page(items, wish)))
 
 
 def _json(body: bytes) -> Response:

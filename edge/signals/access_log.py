@@ -73,9 +73,16 @@ class _Listener(QueueListener):
     queue: "queue.Queue[logging.LogRecord | None]"
 
     def enqueue_sentinel(self) -> None:
-        """It ends behind the lines that wait, of which there may be as many as find room."""
-        with suppress(queue.Full):
+        """It ends behind the lines that wait. Where they leave no room for that, the oldest goes:
+        without a sign of the end its thread would wait for more for ever, and we for it.
+        """
+        try:
             self.queue.put(None, timeout=_LAST_LINES_S)
+        except queue.Full:
+            with suppress(queue.Empty):
+                self.queue.get_nowait()
+                DROPPED_LINES.inc()
+            self.queue.put_nowait(None)
 
 
 class _Files(RotatingFileHandler):

@@ -24,7 +24,7 @@ from edge.standing import Standing
 if TYPE_CHECKING:
     from cohabit.common.v1.metrics_pb2_grpc import MetricsServiceAsyncStub as Stub
 
-_ANSWER_S = 1.0
+ANSWER_S = 1.0
 _EDGE = "edge"
 
 
@@ -55,14 +55,14 @@ class Gathering:
 async def _own() -> str | None:
     try:
         return await metrics.text()
-    except Exception as error:
+    except Exception as error:  # e.g. a worker's file that is cut: the services' are whole
         log.get().warning("own metrics not read", error=f"{type(error).__name__}: {error}")
         return None
 
 
 async def _asked(stub: "Stub") -> str | None:
     try:
-        answer = await stub.GetMetrics(metrics_pb2.GetMetricsRequest(), timeout=_ANSWER_S)
+        answer = await stub.GetMetrics(metrics_pb2.GetMetricsRequest(), timeout=ANSWER_S)
     except grpc.aio.AioRpcError:
         return None
     return answer.text

@@ -29,8 +29,14 @@ def give(end: socket.socket, connection: socket.socket) -> bool:
 class Receiver:
     """The worker's end: gives `take` every connection that comes."""
 
-    def __init__(self, end: socket.socket, take: Callable[[socket.socket], object]) -> None:
-        self._end, self._take = end, take
+    def __init__(
+        self,
+        end: socket.socket,
+        take: Callable[[socket.socket], object],
+        lost: Callable[[], object],
+    ) -> None:
+        """`lost` is called for a connection that came when no descriptor was left for it."""
+        self._end, self._take, self._lost = end, take, lost
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -57,6 +63,8 @@ class Receiver:
         if not mark:  # the parent is gone
             self._loop.remove_reader(self._end.fileno())
             return False
+        if not descriptors:  # the system has closed it
+            self._lost()
         for descriptor in descriptors:
             connection = socket.socket(fileno=descriptor)
             connection.setblocking(False)

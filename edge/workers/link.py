@@ -102,14 +102,15 @@ class Link(asyncio.Protocol):
             self._waiting.pop(number, None)
         return cast("R", _decoder(method.answer).decode(body))
 
-    def tell(self, method: Method[A, None], argument: A) -> None:
-        """Call without waiting. Lost when the other end is gone, or far behind."""
+    def tell(self, method: Method[A, None], argument: A) -> bool:
+        """Call without waiting. False, and lost, when the other end is gone, or far behind."""
         if self._transport is None:
-            return
+            return False
         if self._is_behind(self._transport):
             log.get().warning("the other end does not keep up", method=method.name)
-            return
+            return False
         self._transport.write(packed(Kind.TELL, 0, method.name, _encode(argument)))
+        return True
 
     def close(self) -> None:
         """End the link; whoever waits for an answer hears of it."""

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from chassis import log, metrics
@@ -20,6 +19,7 @@ from edge.responses.store import store_of
 from edge.workers.child import Worker
 from edge.workers.crew import Crew, Start
 from edge.workers.link import Bound, Link
+from edge.workers.waiting import first_of
 
 _LATE_S = 2.0
 """Beyond the drain time: a last word to clients, and the end of a process."""
@@ -46,7 +46,7 @@ async def serve(context: Context[EdgeConfig]) -> None:
     crew.begin()
     line.start()
     log.get().info("serving", address=f"http://{host}:{port}", workers=config.workers)
-    await _first_of(until_signal(), crew.gave_up.wait())
+    await first_of(until_signal(), crew.gave_up.wait())
     crew.drain()
     if not crew.gave_up.is_set():
         await asyncio.sleep(config.linger_s)
@@ -88,14 +88,3 @@ def _emptied(folder: Path) -> Path:
     for left in folder.iterdir():
         left.unlink()
     return folder
-
-
-async def _first_of(*waits: Awaitable[object]) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task

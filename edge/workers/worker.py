@@ -7,7 +7,6 @@ what they mean is the parent's affair, and it ends without them when the parent 
 import asyncio
 import os
 import signal
-from contextlib import suppress
 
 from chassis import log
 from chassis.main import Context, run_service
@@ -22,17 +21,17 @@ from edge.workers.calls import CLOSED, FINISH, READY, STANDING, Told
 from edge.workers.child import SOCKETS_ENV, Birth
 from edge.workers.handover import Receiver
 from edge.workers.link import Bound, Link
+from edge.workers.waiting import first_of
 
 
 async def start(context: Context[EdgeConfig]) -> None:
     """Serve what comes, until the parent says that nothing comes any more."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     config, born = context.own.located(context.document.path.parent), Birth.of(os.environ)
     standing = Standing(workers=config.workers, up=config.workers)
     runs = InFlight(born.slot)
     link = Link(config.most_link_bytes, answered_here(runs))
-    await link.connect(born.link)
     async with opened(
         context,
         config.of_one_worker(),
@@ -45,12 +44,13 @@ async def start(context: Context[EdgeConfig]) -> None:
         connections = Connections(app, standing, ended.one_more)
         finish = asyncio.Event()
         link.answers(_told(standing, connections, finish))
+        await link.connect(born.link)  # only now: what the parent tells meanwhile is not lost
         await connections.open()
-        receiver = Receiver(born.way, connections.adopt)
+        receiver = Receiver(born.way, connections.adopt, ended.one_more)
         receiver.start()
         link.tell(READY, None)
         log.get().debug("worker", number=born.slot)
-        await _either(finish, link.closed)
+        await first_of(finish.wait(), link.closed.wait())
         receiver.stop()
         connections.drain()
         await connections.finish(config.drain_s)
@@ -80,15 +80,6 @@ def _told(standing: Standing, connections: Connections, finish: asyncio.Event) -
         finish.set()
 
     return [Bound(STANDING, stands), Bound(FINISH, over)]
-
-
-async def _either(*events: asyncio.Event) -> None:
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from chassis.simulated_card import SimulatedCard
 from chassis.status import fault_of
 from cohabit.broker.v1 import broker_pb2 as pb
 from cohabit.broker.v1 import broker_pb2_grpc as rpc
-from cohabit.common.v1 import common_pb2
+from cohabit.common.v1 import common_pb2, metrics_pb2, metrics_pb2_grpc
 
 if TYPE_CHECKING:
     Stub = rpc.BrokerServiceAsyncStub
@@ -83,6 +84,21 @@ async def until(tmp_path: Path, good: Callable[[pb.DeviceMemory], bool]) -> pb.D
 async def dial(tmp_path: Path) -> AsyncIterator["Stub"]:
     async with open_channel(f"unix:{tmp_path}/r/broker.sock") as channel:
         yield rpc.BrokerServiceStub(channel)
+
+
+async def test_who_only_reads_its_metrics_sees_the_device_as_it_is_now(tmp_path: Path) -> None:
+    section = "{device: simulated, capacity_mib: 1000}"
+    used = re.compile(r'^cohabit_device_used_bytes\{device="sim0"\} (\S+)$', re.MULTILINE)
+    with process(tmp_path, section, {}):
+        async with open_channel(f"unix:{tmp_path}/r/broker.sock") as channel:
+            stub: metrics_pb2_grpc.MetricsServiceAsyncStub
+            stub = metrics_pb2_grpc.MetricsServiceStub(channel)
+            asked = metrics_pb2.GetMetricsRequest()
+            before = await stub.GetMetrics(asked, wait_for_ready=True, timeout=20)
+            card_in(tmp_path / "r").allocate("somebody", 300)
+            after = await stub.GetMetrics(asked, timeout=20)
+    mib = [float(found[1]) / 2**20 for a in (before, after) if (found := used.search(a.text))]
+    assert mib == [0, 300]
 
 
 async def test_leases_outlive_a_killed_broker(tmp_path: Path) -> None:

@@ -256,7 +256,8 @@ async def test_progress_goes_through_the_phases(tiny: Engine) -> None:
     assert phases[0] == kind.PHASE_CONDITION
     assert kind.PHASE_DENOISE in phases
     denoise = [p for p in answer.progress if p.phase == kind.PHASE_DENOISE]
-    assert denoise[-1].done_steps == denoise[-1].total_steps == 3
+    # A reader who is late hears of the latest alone, which may be of the next phase.
+    assert 1 <= denoise[-1].done_steps <= denoise[-1].total_steps == 3
     assert any(progress.left_ms for progress in denoise)
     times = answer.finish.timings
     parts = times.condition_ms + times.denoise_ms + times.decode_ms

@@ -12,7 +12,7 @@ import pytest
 
 from edge.app import open_app
 from edge.listening import Listener, bind
-from edge.server import QUIET_S, HttpServer
+from edge.server import QUIET_S, Connections, HttpServer
 from edge.standing import Standing
 from tests.edge_kit import CHAT, DEADLINE_S, Peers, edge_config, text
 
@@ -179,6 +179,46 @@ async def test_a_connection_that_nobody_can_take_is_offered_again() -> None:
         await asyncio.wait_for(taken.wait(), DEADLINE_S)
     assert refused == 3
     await listener.close()
+
+
+async def test_a_listener_closes_though_no_descriptor_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: list[socket.socket] = []
+
+    def take(connection: socket.socket) -> bool:
+        served.append(connection)
+        return True
+
+    accept, failures = socket.socket.accept, iter((24, 24))
+
+    def scarce(listener: socket.socket) -> Any:
+        for number in failures:
+            raise OSError(number, "Too many open files")
+        return accept(listener)
+
+    listener = Listener(bind("127.0.0.1", 0), take)
+    address = listener.address
+    with closing(socket.create_connection(address)):
+        monkeypatch.setattr(socket.socket, "accept", scarce)
+        await listener.close()
+        assert len(served) == 1  # who stood in line has been taken as soon as it could be
+        served[0].close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
+async def test_a_connection_that_cannot_be_served_has_ended() -> None:
+    async def app(*_: Any) -> None:
+        raise AssertionError
+
+    left = asyncio.Event()
+    connections = Connections(app, Standing(), left.set)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as no_stream:
+        connections.adopt(no_stream)
+        assert connections.count == 1
+        await asyncio.wait_for(left.wait(), DEADLINE_S)
+    assert connections.count == 0
 
 
 async def test_what_outlives_the_drain_time_has_a_last_word(tmp_path: Path) -> None:

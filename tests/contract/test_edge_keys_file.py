@@ -1,14 +1,18 @@
 """The file of keys changes while the edge runs."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from chassis.config import ConfigError
 from edge.keys import watch
+from edge.keys.file import read_keys
 from tests.edge_kit import CHAT, DEADLINE_S, House, opened
 from tests.keys_kit import bearing, secret_of, write_keys
 
@@ -81,6 +85,25 @@ async def test_a_broken_file_changes_nothing_and_is_told(house: House, tmp_path:
     assert await asked(house, "alice") == 401
 
 
+async def test_a_look_that_fails_is_not_the_last(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, failed = asyncio.get_running_loop(), asyncio.Event()
+
+    def read(path: Path) -> Any:
+        if not failed.is_set():
+            loop.call_soon_threadsafe(failed.set)
+            raise ZeroDivisionError  # a bug that nobody has thought of yet
+        return read_keys(path)
+
+    monkeypatch.setattr(watch, "read_keys", read)
+    write_keys(tmp_path / "keys.yaml", alice={"models": []})
+    await asyncio.wait_for(failed.wait(), DEADLINE_S)
+    write_keys(tmp_path / "keys.yaml", carol={})
+    await until(house, "alice", 401)
+    await until(house, "carol", 200)
+
+
 async def test_a_file_that_is_gone_takes_its_keys_with_it(house: House, tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").unlink()
     await until(house, "alice", 401)
@@ -104,6 +127,26 @@ async def test_a_file_that_is_replaced_is_missed_for_no_moment(tmp_path: Path) -
     assert len(file.keyring) == 1
     await file.look()
     assert len(file.keyring) == 0
+
+
+async def test_a_file_that_the_system_refuses_for_a_while_is_read_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.yaml"
+    write_keys(path, alice={}, bob={})
+    file = watch.KeysFile(path)
+    write_keys(path, alice={})
+    with monkeypatch.context() as full:
+        full.setattr(Path, "read_text", _no_descriptor)
+        await file.look()
+        assert len(file.keyring) == 2
+        assert "Too many open files" in file.problems()[0]
+    await file.look()
+    assert (len(file.keyring), file.problems()) == (1, [])
+
+
+def _no_descriptor(*_: object, **__: object) -> str:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 async def test_a_file_that_is_broken_at_the_start_stops_it(tmp_path: Path) -> None:

@@ -172,3 +172,17 @@ async def test_http_1_0_is_answered_without_chunks(house: House) -> None:
     assert body.startswith(b"data: ")
     assert body.endswith(b"data: [DONE]\n\n")
     assert b"404" in await said(house, b"GET /no HTTP/1.0\r\n\r\n")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_who_leaves_with_requests_sent_ahead_ends_the_first_and_begins_no_other(
+    house: House, stream: bool
+) -> None:
+    house.peers.generate = house.peers.says_and_hangs
+    async with connected(house) as (_, writer):
+        writer.write(post({**CHAT, "stream": stream}) * 3)
+        await house.peers.seen("generate")
+    await house.peers.seen("generate over")
+    await house.peers.seen("admit over")
+    assert (await house.http.get("/v1/models")).status_code == 200
+    assert len(house.peers.admits) == 1

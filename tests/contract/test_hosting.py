@@ -322,7 +322,7 @@ async def test_engines_die_with_their_parent(tmp_path: Path) -> None:
     parent = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", PARENT, str(tmp_path),
         stdout=asyncio.subprocess.PIPE,
-        env=child_env() | {"PYTHONPATH": str(ROOT)},
+        env=child_env() | {"PYTHONPATH": f"{ROOT}:{ROOT}/gen"},
     )  # fmt: skip
     try:
         assert parent.stdout is not None

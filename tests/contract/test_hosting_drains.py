@@ -12,7 +12,16 @@ from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason
 from chassis.status import fault_of
 from cohabit.models.v1 import models_pb2 as pb
-from tests.hosting_world import DEADLINE_S, drained, engine_pids, refusal, until, world
+from hosting.values import Kind, ModelSpec
+from tests.hosting_world import (
+    DEADLINE_S,
+    Described,
+    drained,
+    engine_pids,
+    refusal,
+    until,
+    world,
+)
 
 
 async def test_unload_waits_for_what_runs_or_leaves_it(tmp_path: Path) -> None:
@@ -36,12 +45,19 @@ async def test_unload_waits_for_what_runs_or_leaves_it(tmp_path: Path) -> None:
 
 async def test_a_service_that_stops_lets_its_work_end(tmp_path: Path) -> None:
     async with world(tmp_path, drain_s=DEADLINE_S) as w:
+        other = Described(ModelSpec("other", Kind.LANGUAGE, "chat", 100))
+        await w.host.relist(("toy", "other"), {"other": other})
         async with w.generating(await w.ready(), "hold") as call:
             await until(lambda: w.permits, "the permit is known")
             finishing = asyncio.create_task(w.host.finish())
             await until(lambda: w.model().state == pb.MODEL_STATE_DRAINING, "it drains")
             refused = await refusal(drained(w.load(await w.lease())))
             assert refused.reason is Reason.MODEL_BUSY
+            refused = await refusal(drained(w.load(await w.lease("other"), "other")))
+            assert refused.reason is Reason.SERVICE_UNAVAILABLE
+            # Who wanted it gone and waits no longer does not have it serve again.
+            assert (await refusal(w.unload(drain_ms=50))).reason is Reason.MODEL_BUSY
+            assert w.model().state == pb.MODEL_STATE_DRAINING
             assert not finishing.done()
             call.cancel()
             await finishing

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from chassis import metrics as of_process
+from cohabit.models.v1 import models_pb2 as pb
 from hosting import metrics
 from tests.hosting_world import World, kill_engine, until, world
 from tests.metrics_kit import Values, counted, values_in
@@ -69,6 +70,15 @@ async def test_what_an_engine_counted_last_is_not_lost_when_it_is_asked_to_go(
         assert counted("cohabit_completion_tokens_total", model="m2") == len("twelve chars")
 
 
+def test_figures_that_come_late_are_left_alone() -> None:
+    """They come by two ways: with a drain's answer, and by the stream of events."""
+    none, older, newer = (pb.EngineFigures(counted={"completion_tokens": n}) for n in (0, 3, 5))
+    assert metrics.count_figures("m7", none, newer)
+    assert not metrics.count_figures("m7", newer, older)
+    assert metrics.count_figures("m7", newer, newer)
+    assert is_counted("m7", 5)
+
+
 async def test_engines_that_die_take_nothing_back(tmp_path: Path) -> None:
     async with world(tmp_path, key="m3") as w:
         for times in (1, 2):
@@ -81,6 +91,17 @@ async def test_engines_that_die_take_nothing_back(tmp_path: Path) -> None:
         crashed = counted("cohabit_model_unloads_total", model="m3", reason="engine_crashed")
         assert crashed == 2
         assert states(await told(w), "m3") == ["failed"]
+
+
+async def test_a_model_that_is_configured_no_more_leaves_no_series(tmp_path: Path) -> None:
+    async with world(tmp_path, key="m6") as w:
+        instance = await w.ready("m6")
+        async with w.generating(instance, "abc"):
+            pass
+        await until(partial(is_counted, "m6", 3), "what it counted is known")
+        await w.host.relist((), {})
+        await until(lambda: not w.host.messages(), "it is gone")
+        assert [name for name in await told(w) if "m6" in name] == []
 
 
 async def test_loads_that_fail_or_are_given_up(tmp_path: Path) -> None:

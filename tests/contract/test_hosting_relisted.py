@@ -186,6 +186,16 @@ async def test_a_model_on_trial_changes_when_that_is_over(tmp_path: Path) -> Non
         assert w.model().lane == "slow"
 
 
+async def test_a_change_that_comes_to_the_same_waits_for_a_trial_too(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        before, new = w.toy.source, Described(w.source.spec)
+        with on_trial(w.toy):
+            await relist(w, "toy", toy=new)
+            assert w.toy.source is before
+        await w.host.refresh()
+        assert w.toy.source is new
+
+
 class Slow(Described):
     """Its description takes until it is told to end."""
 

@@ -158,6 +158,20 @@ async def test_over_tcp_it_takes_over_the_port(tmp_path: Path, unused_tcp_port: 
             pass
 
 
+async def test_over_tcp_it_has_another_port_where_there_is_one(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    async with world(tmp_path, ports=(unused_tcp_port, unused_tcp_port + 9)) as w:
+        first = await w.ready()
+        async with watching(w) as watch:
+            await renewed(w, first)
+            await told(watch, pb.MODEL_STATE_LOADING)
+        again = await until_ready(w)
+        assert again.instance_id == first.instance_id
+        # Whoever was sent to the former does not find this one, and may go elsewhere.
+        assert again.address != first.address
+
+
 async def test_a_renewal_whose_load_fails_is_a_failure(tmp_path: Path) -> None:
     breaks = tmp_path / "breaks"
     async with world(tmp_path, fails_with_file=str(breaks)) as w:

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ from prometheus_client import Gauge, start_http_server
 
 from chassis import metrics
 from chassis.metrics import on_scrape
+from edge.signals import gathering
 from tests.metrics_kit import values_in, values_of
 from tests.server_kit import revoke, serving
 
@@ -49,6 +51,21 @@ async def test_who_refreshes_is_asked_first_and_may_fail(tmp_path: Path) -> None
         forget()
         assert (await values_of(it.target))["cohabit_test_fresh"] == 2
     forget_broken()
+
+
+async def test_a_driver_that_hangs_costs_its_own_figures_alone(tmp_path: Path) -> None:
+    async def hangs(_: int) -> None:
+        await asyncio.Event().wait()
+
+    async def refresh() -> None:
+        FRESH.set(5)
+
+    forget = [*(on_scrape(partial(hangs, one)) for one in range(3)), on_scrape(refresh)]
+    async with serving(f"unix:{tmp_path}/s.sock") as it:
+        told = await values_of(it.target, within_s=gathering.ANSWER_S)  # as long as the edge waits
+        assert told["cohabit_test_fresh"] == 5
+    for one in forget:
+        one()
 
 
 async def test_a_port_of_its_own_is_as_fresh() -> None:

@@ -192,6 +192,19 @@ async def test_what_has_to_be_finished_first_is_while_calls_are_answered(tmp_pat
         assert left.is_set()
 
 
+async def test_what_cannot_be_finished_keeps_nothing_from_being_closed(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    async def finish() -> None:
+        raise ZeroDivisionError
+
+    async with serving(f"unix:{tmp_path}/s.sock", drain_s=0.1) as wire:
+        wire.server.finishing.append(finish)
+        wire.server.closing.callback(closed.append, "leases")
+        await asyncio.wait_for(wire.server.stop(), DEADLINE_S)
+        assert closed == ["leases"]
+
+
 async def test_a_stream_that_does_not_finish_is_cut_off(tmp_path: Path) -> None:
     async with serving(f"unix:{tmp_path}/s.sock", drain_s=0.1) as wire:
         call = wire.stub.WatchEngine(pb.WatchEngineRequest())
@@ -306,7 +319,7 @@ async def test_the_second_signal_exits_at_once(tmp_path: Path) -> None:
     target = f"unix:{tmp_path}/s.sock"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", CHILD, target,
-        env=child_env() | {"PYTHONPATH": str(ROOT)}, stderr=asyncio.subprocess.PIPE,
+        env=child_env() | {"PYTHONPATH": f"{ROOT}:{ROOT}/gen"}, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         assert child.stderr is not None

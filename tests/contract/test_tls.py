@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from chassis import tls
+from chassis import server, tls
 from chassis.channel import open_channel
 from chassis.tls import NAME, Identity, TlsFiles
 from cohabit.models.v1 import models_pb2_grpc as rpc
@@ -120,3 +120,18 @@ async def test_new_certificates_are_shown_without_a_restart(own: TlsFiles, tmp_p
         assert await heard(open_channel(wire.target)) is grpc.StatusCode.OK
         assert await heard(channel_of(wire, Identity(new).pem())) is grpc.StatusCode.OK
         assert await heard(channel_of(wire, before)) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_handshake_that_does_not_end_is_hung_up_on(
+    own: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorter = [
+        (name, 100 if name == "grpc.server_handshake_timeout_ms" else value)
+        for name, value in server._OPTIONS
+    ]
+    monkeypatch.setattr(server, "_OPTIONS", shorter)
+    async with serving("127.0.0.1:0") as wire, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection(*wire.target.rsplit(":", 1))
+        writer.write(b"\x16\x03\x01\x02\x00\x01")  # a record whose rest never comes
+        assert await reader.read() == b""
+        writer.close()

@@ -15,8 +15,10 @@ import pytest
 
 from chassis import log, tracing
 from chassis.channel import call_metadata
+from chassis.config import load
 from chassis.errors import Fault, Reason
-from chassis.tracing_otel import _Seldom
+from chassis.main import _trace as tell_traces
+from chassis.tracing_otel import OtelTracer, _Seldom
 from tests.collector import Collector, collecting
 from tests.server_kit import revoke, serving
 
@@ -120,6 +122,20 @@ async def test_spans_are_bounded(collector: Collector) -> None:
     assert len(seen.events) == 32
 
 
+def test_where_the_last_spans_were_lost_nobody_waits_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    tracer = OtelTracer("test", f"http://127.0.0.1:{unused_tcp_port}", 1.0, {})
+    closed: list[str] = []
+    monkeypatch.setattr(tracer._provider, "shutdown", lambda: closed.append("closed"))
+    tracer._exporter.failing = True
+    tracer.close(5.0)
+    assert closed == []
+    tracer._exporter.failing = False
+    tracer.close(5.0)
+    assert closed == ["closed"]
+
+
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Why traces were not told, as the log is told."""
@@ -176,6 +192,26 @@ def test_a_collector_that_is_silent_does_not_keep_a_process_from_ending() -> Non
         )
         assert 0.4 < float(done.stdout) < 2
         assert time.monotonic() - began < 15
+
+
+def test_without_the_library_a_collector_that_is_configured_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "chassis.tracing_otel")
+    named, silent = tmp_path / "named.yaml", tmp_path / "silent.yaml"
+    named.write_text("log_level: info\ntraces:\n  endpoint: http://127.0.0.1:4317\n")
+    with pytest.raises(SystemExit) as ended:
+        tell_traces("broker", load(named))
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{named}:3: traces.endpoint: traces need the module opentelemetry")
+    assert "its extra `traces`" in said
+    # What the environment names may be meant for others.
+    silent.write_text("log_level: info\n")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
+    tell_traces("broker", load(silent))
+    assert not tracing.is_on()
 
 
 def test_nothing_is_imported_where_no_collector_is_configured(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ async def test_a_subject_is_cut_out_into_a_file(room: Room) -> None:
 
 async def test_a_job_is_watched_over_a_kill_and_saved(room: Room) -> None:
     # So large that the first is being painted still when the command looks for the first time.
-    job = await room.job(n=3, seed=5, size="256x256", steps=40)
+    job = await room.job(n=3, seed=5, size="192x192", steps=15)
     folder = room.folder / "harbours"
     watching = asyncio.create_task(
         room.command.run("jobs", job, "--watch", "--save", str(folder), "--json")

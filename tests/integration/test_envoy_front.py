@@ -18,7 +18,7 @@ from PIL import Image
 from chassis.errors import Fault, Reason
 from cohabit.scheduler.v1 import scheduler_pb2
 from edge.speech import OPENAI
-from tests.envoy_kit import Envoy, running_envoy, services_of
+from tests.envoy_kit import Envoy, fronting
 from tests.integration.house import ROOT, House, running, until
 
 ENDLESS: dict[str, Any] = {
@@ -50,8 +50,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def envoy(house: House, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envoy]:
-    edges = [house.url.removeprefix("http://")]
-    with running_envoy(tmp_path_factory.mktemp("e"), edges, services_of(house)) as envoy:
+    with fronting(house, tmp_path_factory.mktemp("e")) as envoy:
         yield envoy
 
 

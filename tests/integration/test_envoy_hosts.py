@@ -11,7 +11,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.envoy_kit import SELF_SIGNED, Edge, Envoy, another_edge, running_envoy, services_of
+from tests.envoy_kit import (
+    SELF_SIGNED,
+    Edge,
+    Envoy,
+    another_edge,
+    edge_of,
+    fronting,
+    running_envoy,
+    services_of,
+)
 from tests.integration.house import House, running, until
 
 LINGER_S = 4
@@ -235,7 +244,7 @@ async def test_who_is_broken_is_ejected_and_who_is_full_is_not(
     house: House, tmp_path_factory: pytest.TempPathFactory, status: int, *, ejected: bool
 ) -> None:
     async with broken(status) as port:
-        addresses = [house.url.removeprefix("http://"), f"127.0.0.1:{port}"]
+        addresses = [edge_of(house), f"127.0.0.1:{port}"]
         with running_envoy(tmp_path_factory.mktemp("e"), addresses, services_of(house)) as envoy:
             await envoy.settled([house.port, port])
             async with httpx.AsyncClient(base_url=envoy.url("plain"), trust_env=False) as http:
@@ -257,9 +266,7 @@ async def test_too_many_at_once_are_told_so(
             "tokens_per_fill: 200", "tokens_per_fill: 1"
         )
 
-    edges = [house.url.removeprefix("http://")]
-    folder = tmp_path_factory.mktemp("e")
-    with running_envoy(folder, edges, services_of(house), lower) as envoy:
+    with fronting(house, tmp_path_factory.mktemp("e"), lower) as envoy:
         async with httpx.AsyncClient(base_url=envoy.url("plain"), trust_env=False) as http:
             answers = [await http.get("/v1/models") for _ in range(12)]
             anthropic = await http.post("/v1/messages", json={})
@@ -294,8 +301,8 @@ async def sign(folder: Path) -> None:
 async def test_a_renewed_certificate_is_taken_up(
     house: House, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    edges, folder = [house.url.removeprefix("http://")], tmp_path_factory.mktemp("e")
-    with running_envoy(folder, edges, services_of(house)) as envoy:
+    folder = tmp_path_factory.mktemp("e")
+    with fronting(house, folder) as envoy:
         before = await shown(envoy.ports["public"])
         await sign(folder / "tls")
         await taken_up(envoy, before)
@@ -305,13 +312,13 @@ async def test_a_secret_of_kubernetes_that_changes_is_taken_up(
     house: House, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """There the files are links through a folder that is exchanged as a whole."""
-    edges, folder = [house.url.removeprefix("http://")], tmp_path_factory.mktemp("e")
+    folder = tmp_path_factory.mktemp("e")
     tls = folder / "tls"
     await sign(tls / "..first")
     (tls / "..data").symlink_to("..first")
     for name in ("tls.crt", "tls.key"):
         (tls / name).symlink_to(f"..data/{name}")
-    with running_envoy(folder, edges, services_of(house)) as envoy:
+    with fronting(house, folder) as envoy:
         before = await shown(envoy.ports["public"])
         await sign(tls / "..second")
         (tls / "..data_tmp").symlink_to("..second")

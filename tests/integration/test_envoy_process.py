@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.envoy_kit import ALONE, ENVOY, Envoy, placed_in, services_of
+from tests.envoy_kit import ALONE, ENVOY, Envoy, edge_of, placed_in, services_of
 from tests.integration.house import ROOT, House, running, until
 
 FOLDER = ROOT / "deploy" / "envoy"
@@ -34,7 +34,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 @contextmanager
 def started(folder: Path, house: House, **environment: str) -> Iterator[Envoy]:
     """As the image starts it, on a machine whose PATH has Envoy."""
-    ports = placed_in(folder, [house.url.removeprefix("http://")], services_of(house))
+    ports = placed_in(folder, [edge_of(house)], services_of(house))
     own = {
         "ENVOY_FOLDER": str(folder),
         "ENVOY_ADMIN": f"127.0.0.1:{ports['admin']}",

@@ -17,7 +17,7 @@ from chassis.channel import open_channel
 from chassis.status import fault_of
 from cohabit.jobs.v1 import jobs_pb2
 from cohabit.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
-from tests.envoy_kit import Envoy, running_envoy, services_of
+from tests.envoy_kit import Envoy, fronting, running_envoy
 from tests.integration.house import ROOT, House, running, until
 
 HERE, ELSEWHERE = "http://localhost:5173", "https://elsewhere.example"
@@ -35,8 +35,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def envoy(house: House, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envoy]:
-    edges = [house.url.removeprefix("http://")]
-    with running_envoy(tmp_path_factory.mktemp("e"), edges, services_of(house)) as envoy:
+    with fronting(house, tmp_path_factory.mktemp("e")) as envoy:
         yield envoy
 
 

@@ -16,6 +16,8 @@ import httpx
 import pytest
 import yaml
 
+from chassis.channel import open_channel
+from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2
 from tests.integration.house import House, configuration, free_port, started, until
@@ -275,6 +277,23 @@ async def test_a_model_that_moves_to_another_service_is_known_there(house: House
         await until(moved, SEEN_S, "other is a model of llm")
         await stream.rest()
         assert stream.words == 160
+
+
+async def test_who_names_no_model_is_cut_out_by_the_default_of_now(tmp_path: Path) -> None:
+    port, asked = free_port(), matte_pb2.PlanRemovalRequest(width_px=64, height_px=64)
+    cutter: dict[str, object] = {"models": {"former": {"path": "former.onnx"}}}
+    with started(configuration(tmp_path, port, matte=cutter), port) as house:
+        async with writing(house) as w, open_channel(house.address("matte")) as channel:
+            stub: matte_pb2_grpc.MatteServiceAsyncStub = matte_pb2_grpc.MatteServiceStub(channel)
+            await stub.PlanRemoval(asked, timeout=SEEN_S)
+            w.models("matte", new={"path": "new.onnx"})
+
+            async def changed() -> bool:
+                models = await house.models()
+                return "new" in models and "former" not in models
+
+            await until(changed, SEEN_S, "one model has taken the place of the other")
+            await stub.PlanRemoval(asked, timeout=SEEN_S)  # the only model there is
 
 
 @pytest.mark.model

@@ -131,12 +131,13 @@ async def test_nonsense_begins_a_trace_of_its_own(tmp_path: Path, traceparent: s
         with running(tmp_path, traces={"endpoint": endpoint}) as house:
             assert (await ask(house, traceparent)).status_code == 200
             async with httpx.AsyncClient(trust_env=False) as http:
-                assert (await http.get(f"{house.url}/health")).status_code == 200
+                for probe in ("/health", "/errors"):
+                    assert (await http.get(f"{house.url}{probe}")).status_code == 200
             await collector.until(CHAT, GENERATE)
     (seen,) = collector.named(CHAT)
     assert seen.span.parent_span_id == b""
     assert seen.trace_id not in {TRACE, "0" * 32}
-    assert not [one for one in collector.spans if "health" in one.name]
+    assert not [one for one in collector.spans if "health" in one.name or "errors" in one.name]
 
 
 def lines_of(house: House) -> list[dict[str, Any]]:

@@ -8,12 +8,13 @@ from typing import Any
 import grpc
 import pytest
 
-from chassis import place
+from chassis import place, tracing
 from chassis.admission import Admission
 from chassis.channel import TAKEN_IN
 from chassis.errors import Fault, Reason
-from chassis.place import Ask, Loading, Queued, Waits
+from chassis.place import Ask, Loading, Place, Queued, Waits
 from chassis.status import DETAILS_KEY, details_of
+from chassis.tracing import Attributes, Span
 from cohabit.common.v1 import common_pb2
 from cohabit.llm.v1 import llm_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
@@ -175,6 +176,28 @@ async def test_a_cancel_lets_go_of_the_engine_first(generate: list[Any]) -> None
     with pytest.raises(asyncio.CancelledError):
         await task
     assert stubs.log == ["cancel engine", "cancel admit"]
+
+
+async def test_the_trace_is_told_of_turns_and_not_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Heard(Span):
+        __slots__ = ("events",)
+
+        def __init__(self) -> None:
+            self.events: list[str] = []
+
+        def __bool__(self) -> bool:
+            return True
+
+        def event(self, name: str, _attributes: Attributes | None = None) -> None:
+            self.events.append(name)
+
+    heard = Heard()
+    monkeypatch.setattr(tracing, "begin", lambda _name: heard)
+    script = [QUEUED, QUEUED_AGAIN, LOADING, LOADING, QUEUED, GRANTED]
+    queue: Any = Stubs([script], [])
+    async for _ in Place(queue, ASK, WAITS).until_granted():
+        pass
+    assert heard.events == ["queued", "loading", "queued", "granted"]
 
 
 async def test_leaving_the_queue() -> None:

@@ -167,6 +167,23 @@ def test_a_pod_is_killed_only_after_the_edge_has_drained(edge: Mapping[str, floa
     assert EdgeConfig.model_fields.keys() >= told.keys()
 
 
+@pytest.mark.parametrize("told", [{}, {"drain_s": 600}, {"drain_s": 0.5}, {"drain_s": 0}])
+def test_a_pod_is_killed_only_after_its_engines_have_drained(told: Mapping[str, float]) -> None:
+    objects = rendered({"config": {"llm": told}})
+    drain_s = configuration(objects)["llm"]["drain_s"]
+    assert drain_s == told.get("drain_s", 55)  # or an upgrade would end what runs
+    grace = pod_of(by_component(objects)["llm"])["spec"]["terminationGracePeriodSeconds"]
+    assert drain_s + 20 <= grace <= drain_s + 21
+
+
+def test_models_that_pretend_drain_in_the_pod_of_the_broker() -> None:
+    objects = rendered(MATRIX["simulated"])
+    drain_s = configuration(objects)["simulated"]["drain_s"]
+    broker = pod_of(by_component(objects)["broker"])["spec"]
+    assert {each["name"] for each in broker["containers"]} == {"broker", "simulated"}
+    assert broker["terminationGracePeriodSeconds"] >= drain_s + 20
+
+
 def test_prometheus_asks_the_edge_with_a_key_and_takes_labels_as_they_are() -> None:
     objects = of_matrix("other-peoples-kinds")
     monitor = kept(objects, "ServiceMonitor", "cohabit-edge")
@@ -187,11 +204,3 @@ def test_the_alerts_of_the_house_are_taken_as_they_are() -> None:
     objects = rendered({}, f"--set-file=monitoring.rules={file}")
     spec = kept(objects, "PrometheusRule", "cohabit")["spec"]
     assert spec == yaml.safe_load(file.read_text())
-
-
-@pytest.mark.parametrize(("given", "drain_s"), [({}, 55), ({"drain_s": 300}, 300)])
-def test_what_runs_on_a_model_is_let_finish(given: dict[str, object], drain_s: int) -> None:
-    objects = rendered({"config": {"llm": given}})
-    assert configuration(objects)["llm"]["drain_s"] == drain_s
-    grace_s = pod_of(by_component(objects)["llm"])["spec"]["terminationGracePeriodSeconds"]
-    assert grace_s > drain_s + 6  # its streams are closed, and its engines stopped

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -199,6 +199,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.tuples(NAMES, ENTRIES), unique_by=lambda it: it[0], max_size=4), st.data())
 def test_what_is_written_means_what_was_meant(
     entries: list[tuple[str, editing.Entry]], data: st.DataObject

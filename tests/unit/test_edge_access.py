@@ -46,6 +46,10 @@ async def is_left(_scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"half", "more_body": True})
 
 
+async def breaks_at_once(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise ZeroDivisionError
+
+
 async def breaks(scope: Scope, receive: Receive, send: Send) -> None:
     await is_left(scope, receive, send)
     raise ZeroDivisionError
@@ -75,6 +79,7 @@ async def told_of(app: ASGIApp, send: Send = takes) -> tuple[int, str]:
         (refuses, 429, "queue_full"),
         (is_left, 499, "cancelled"),
         (breaks, 499, "internal"),
+        (breaks_at_once, 500, "internal"),
         (streams, 200, "engine_crashed"),
     ],
 )

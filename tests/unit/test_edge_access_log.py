@@ -65,6 +65,35 @@ def test_a_disk_that_is_slow_costs_lines_and_no_time(
         free.set()
 
 
+def test_a_disk_that_does_not_keep_up_holds_up_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, free = threading.Event(), threading.Event()
+
+    def emit(_handler: object, _record: object) -> None:
+        stuck.set()
+        free.wait(10)
+
+    monkeypatch.setattr(access_log._Files, "emit", emit)
+    monkeypatch.setattr(access_log, "_LAST_LINES_S", 0.05)
+    threads, before = set(threading.enumerate()), dropped()
+    log = to_files(tmp_path / "a.log", 2_000, waiting=2)
+    write = log.__enter__()
+    (writer,) = set(threading.enumerate()) - threads
+    write(TOLD)
+    assert stuck.wait(10)
+    write(TOLD)
+    write(TOLD)  # no room is left for the end
+    stopping = threading.Thread(target=log.__exit__, args=(None, None, None), daemon=True)
+    stopping.start()
+    stopping.join(0.5)  # it waits for the disk; the oldest line has made room
+    assert dropped() == before + 1
+    free.set()
+    stopping.join(10)
+    assert not stopping.is_alive()
+    assert not writer.is_alive()
+
+
 def test_a_disk_that_is_full_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -6,7 +6,8 @@ import pytest
 from starlette.requests import Request
 
 from chassis.errors import Fault, Reason
-from edge.admin_access import check_local, is_loopback
+from edge.admin_access import check_local
+from edge.loopback import is_loopback
 
 
 def request(peer: str | None = "127.0.0.1", **headers: str) -> Request:

@@ -42,6 +42,17 @@ def test_what_came_back_last_is_taken_last() -> None:
     assert [ports.take(), ports.take(), ports.take()] == [2, 3, first]
 
 
+def test_a_port_that_two_engines_had_in_turn_is_lent_once() -> None:
+    ports = ports_of(1, 2, set())
+    first, _ = ports.take(), ports.take()
+    assert ports.take_another(than=first) == first  # there is no other
+    for _ in range(2):
+        ports.give_back(first)
+    assert ports.take() == first
+    with pytest.raises(Fault):
+        ports.take()
+
+
 def test_a_renewed_engine_gets_another_if_there_is_one() -> None:
     ports = ports_of(1, 2, set())
     first = ports.take()

@@ -3,11 +3,14 @@
 Looks are made by hand, so that nothing waits for a clock.
 """
 
+import asyncio
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from chassis.config import ConfigError, Document, Section, load
 from chassis.following import Following
@@ -72,6 +75,22 @@ async def test_a_change_is_taken_once_when_it_has_been_quiet(taker: Taker) -> No
     await taker.look(3)
     assert taker.taken == [["a", "b", "c"]]
     assert taker.told == []
+
+
+async def test_a_file_that_becomes_readable_is_taken_without_a_change(
+    taker: Taker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    taker.path.write_text("llm: {models: {b: {}}}\n")
+    with monkeypatch.context() as unreadable, capture_logs() as lines:
+        unreadable.setattr(Path, "read_text", refused)
+        await taker.look(5)
+    assert [line["event"] for line in lines] == ["configuration refused"]
+    await taker.look(1)
+    assert taker.taken == [["b"]]
+    assert taker.told == [f"{taker.path}: Permission denied", ""]
 
 
 async def test_a_file_that_is_renamed_into_its_place_is_seen(taker: Taker) -> None:
@@ -145,6 +164,30 @@ async def test_what_the_service_itself_refuses_is_a_problem_too(taker: Taker) ->
     taker.path.write_text("llm: {models: {b: {}}}\n")
     await taker.look()
     assert taker.following.problem == "There is no such set."
+
+
+async def test_a_change_that_breaks_the_service_is_a_problem_and_not_the_last_one(
+    taker: Taker,
+) -> None:
+    outcomes: asyncio.Queue[str] = asyncio.Queue()
+
+    async def apply(own: Toys, _document: Document) -> None:
+        if "b" in own.models:
+            raise ZeroDivisionError
+        outcomes.put_nowait("taken")
+
+    taker.following.use(apply)
+    taker.following.told.append(lambda: outcomes.put_nowait(taker.following.problem))
+    taker.path.write_text("llm: {models: {b: {}}}\n")
+    looking = asyncio.create_task(taker.following.run(every_s=0.001))
+    try:
+        async with asyncio.timeout(5):
+            assert "the log of the service says why" in await outcomes.get()
+            taker.path.write_text("llm: {models: {c: {}}}\n")
+            assert await outcomes.get() == "taken"
+            assert await outcomes.get() == ""
+    finally:
+        looking.cancel()
 
 
 async def test_a_file_that_changes_while_it_is_read_is_read_again(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.keys.core import Bounds, Entered, Limits, Refused
@@ -44,6 +44,7 @@ EVENTS = st.lists(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.fixed_dictionaries({"a": BOUNDS, "b": BOUNDS}), EVENTS)
 def test_a_request_enters_when_a_dumb_count_lets_it(
     bounds: dict[str, Bounds], events: list[tuple[str, str, int]]
@@ -63,6 +64,7 @@ def test_a_request_enters_when_a_dumb_count_lets_it(
         assert len(limits) <= 2
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.integers(1, 1000), st.integers(1, 2000), st.floats(0, 30))
 def test_who_waits_as_long_as_told_is_served(minute: int, asked: int, pause_s: float) -> None:
     limits, bounds, now_s = Limits(), Bounds(minute), 5.0
@@ -108,3 +110,12 @@ def test_keys_that_do_nothing_are_forgotten() -> None:
     limits.leave("k0")
     limits.enter("other", Bounds(10), 121.0)
     assert len(limits) == 1
+
+
+def test_a_key_that_was_busy_a_moment_ago_is_not_forgotten() -> None:
+    limits = Limits()
+    limits.enter("other", Bounds(10), 0.0)
+    assert limits.enter("a", Bounds(1), 59.0) == Entered(0, 60.0)
+    limits.leave("a")
+    limits.enter("other", Bounds(10), 60.0)  # looks for those to forget
+    assert limits.enter("a", Bounds(1), 61.0) == Refused("minute", 58.0, 58.0)

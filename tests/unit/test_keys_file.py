@@ -1,5 +1,7 @@
 """The file of keys: what it may say, and whom it blames for what it may not."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,10 @@ def test_times_are_utc_unless_they_say_else(tmp_path: Path, written: str, unix_s
         (f"{'a' * 65}:\n  hash: sha256:{ONE}\n", "expected a name of 1 to 64"),
         (f"a: {{hash: sha256:{ONE}}}\nb:\n  hash: sha256:{ONE}\n", "keys.yaml:3: b.hash: expected"),
         ("a: [\n", "keys.yaml:2: expected YAML"),
+        ("2027-13-45: {}\n", "keys.yaml:1: month must be in 1..12"),
+        ("? 2027-13-45\n", "keys.yaml:1: month must be in 1..12"),
+        ("a:\n  disabled: !!bool 7\n", "keys.yaml:2: expected a value of tag:yaml.org,2002:bool"),
+        ("a:\n  expires: !!timestamp 7\n", "keys.yaml:2: expected a value of tag:yaml"),
     ],
 )
 def test_what_is_wrong_is_blamed_by_line(tmp_path: Path, text: str, said: str) -> None:
@@ -118,6 +124,29 @@ def test_a_key_in_the_place_of_its_hash_is_not_repeated(
     said = complaint(tmp_path, f"a:\n  {field}: {secret}\n  teir: x\n")
     assert said.startswith(f"keys.yaml:2: a.{field}: expected sha256:")
     assert secret.strip("[]").removeprefix("sha256:") not in said
+
+
+@pytest.mark.parametrize(
+    "written", ["sk-cohabit-secret", "[sk-cohabit-secret]", "'sk-cohabit-secret'"]
+)
+def test_a_key_in_the_place_of_all_else_is_not_repeated(tmp_path: Path, written: str) -> None:
+    said = complaint(tmp_path, f"a: {written}\n")
+    assert said.startswith("keys.yaml:1: a: expected keys with values below the name")
+    assert "secret" not in said
+
+
+def test_a_few_aliases_that_stand_for_millions_are_refused(tmp_path: Path) -> None:
+    tens = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))
+    assert "keys and values" in complaint(tmp_path, "\n".join(["a0: &a0 [1]", *tens]))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "keys.yaml")
+    with pytest.raises(ConfigError, match="expected a file"):
+        read_keys(tmp_path / "keys.yaml")
 
 
 def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:

@@ -59,6 +59,18 @@ async def test_what_a_dead_worker_had_is_given_back() -> None:
             assert isinstance(await again.enter("a", BOUNDS), Entered)
 
 
+async def test_a_place_is_given_back_by_a_worker_whose_parent_was_far_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = LimitsRoom(lambda: 0.0)
+    async with worker(room, 0) as (one, _):
+        assert isinstance(await one.enter("a", Bounds(None, 1)), Entered)
+        with monkeypatch.context() as behind:
+            behind.setattr(Link, "_is_behind", lambda *_: True)
+            one.leave("a")
+        assert isinstance(await one.enter("a", Bounds(None, 1)), Entered)
+
+
 async def test_who_stops_waiting_leaves_nothing_behind() -> None:
     room = LimitsRoom(lambda: 0.0)
     async with worker(room, 0) as (one, _):

@@ -128,3 +128,14 @@ async def test_what_would_be_turned_away_is_not_even_sent() -> None:
         it.shelves[0].keep(name := response_id(0), huge)
         assert await it.shelves[1].look(name, "alice") is None
         assert len(it.store) == 0
+
+
+@pytest.mark.parametrize(("body_bytes", "is_kept"), [(MOST - 1024, True), (MOST, False)])
+async def test_what_is_larger_than_all_room_costs_the_link_nothing(
+    body_bytes: int, is_kept: bool
+) -> None:
+    async with edge() as it:
+        it.shelves[0].keep("large", Kept("alice", b"x" * body_bytes, b""))
+        assert await it.shelves[0].look("small", "alice") is None  # over the same link, behind it
+        assert (await it.shelves[0].look("large", "alice") is not None) == is_kept
+        assert not it.links[0].closed.is_set()

@@ -81,6 +81,13 @@ def test_only_who_reads_a_key_at_its_start_has_to_restart_for_it(
     assert restarts(**changes) == expected
 
 
+def test_where_a_service_is_dialled_counts_for_others_and_where_it_listens_for_itself() -> None:
+    told = {"matte": "matte:1"}
+    before = document(listen={"matte": "0.0.0.0:1"}, addresses=told)
+    after = document(listen={"matte": "0.0.0.0:2"}, addresses=told)
+    assert {name for name in SERVICES if waits_for_restart(before, after, name)} == {"matte"}
+
+
 def test_the_order_of_keys_is_no_change() -> None:
     turned = Document(Path("x"), dict(reversed([*document().data.items()])), {})
     for name in SERVICES:

@@ -1,5 +1,6 @@
 """Which certificates do, and what is said of those that do not; configured ones by line."""
 
+import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 from chassis import config, tls, tls_config
 from chassis.tls import NAME, Identity, TlsFiles
 from chassis.tls_check import UnusableError, check
-from tests.tls_kit import certify, misnamed, sign
+from tests.tls_kit import SCRIPT, certify, misnamed, sign
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,14 @@ def test_a_file_that_is_something_else_is_named(good: TlsFiles, which: str, tmp_
     assert "poem.pem" in said
 
 
+@pytest.mark.parametrize("which", ["ca", "certificate", "key"])
+def test_a_pipe_is_refused_and_not_waited_for(good: TlsFiles, which: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pem")
+    key, said = refusal(replace(good, **{which: tmp_path / "pipe.pem"}))
+    assert key == which
+    assert "pipe.pem: not a file" in said
+
+
 def configured(folder: Path, files: TlsFiles) -> config.Document:
     path = folder / "cohabit.yaml"
     path.write_text(
@@ -151,3 +160,12 @@ def test_files_that_change_are_taken_once_they_fit_together(tmp_path: Path) -> N
     assert after.certificate == new.certificate.read_bytes()
     files.key.unlink()
     assert identity.pem() is after
+
+
+def test_what_openssl_refuses_is_heard(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [SCRIPT, tmp_path, "soon"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode
+    assert "soon" in done.stderr
+    assert not (tmp_path / "service.pem").exists()

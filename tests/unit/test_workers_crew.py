@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from chassis.backoff import Backoff
+from edge.workers.calls import FINISH
 from edge.workers.child import Worker
 from edge.workers.crew import Crew
-from edge.workers.link import Link
+from edge.workers.link import Bound, Link
 
 DEADLINE_S = 5.0
 
@@ -47,6 +48,37 @@ async def test_who_cannot_use_the_configuration_ends_all() -> None:
     crew.begin()
     await asyncio.wait_for(crew.gave_up.wait(), DEADLINE_S)
     await crew.finish(DEADLINE_S)
+
+
+async def test_a_worker_that_was_being_started_hears_that_it_is_over() -> None:
+    starting, go_on, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    process = _waits()
+    assert process.stdin is not None
+
+    async def start(_slot: int, link: Link) -> Worker:
+        starting.set()
+        await go_on.wait()
+        ours, theirs = socket.socketpair()
+        await link.connect(ours)
+        await Link(1000, [Bound(FINISH, lambda _: told.set())]).connect(theirs)
+        return Worker(process, link, socket.socket())
+
+    crew = Crew(1, start, (), {}, 1000)
+    crew.begin()
+    await asyncio.wait_for(starting.wait(), DEADLINE_S)
+    ending = asyncio.create_task(crew.finish(DEADLINE_S))
+    await asyncio.sleep(0)  # it has told all whom it knows
+    go_on.set()
+    await asyncio.wait_for(told.wait(), DEADLINE_S)
+    process.stdin.close()
+    await ending
+    assert process.returncode == 0
+
+
+def _waits() -> "subprocess.Popen[bytes]":
+    """For the end of what it reads."""
+    argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE)
 
 
 def _ends_with(status: int) -> "subprocess.Popen[bytes]":

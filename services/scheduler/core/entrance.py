@@ -110,6 +110,13 @@ class Entrance:
         self._books.room.promote(waiter)
         self._promote_later(now_ms, waiter)
 
+    def name_unknown(self, now_ms: int, out: list[Effect]) -> None:
+        """Every model there is has been reported: whoever waits for another waits in vain."""
+        room = self._books.room
+        for key in room.models() - self._books.models.keys():
+            for waiter in room.of(key):
+                self.rename(now_ms, waiter, out)
+
     def turn_away(self, now_ms: int, key: str, out: list[Effect]) -> None:
         """A model is configured no more: who waits for it goes to a twin, or is refused (6)."""
         for waiter in self._books.room.of(key):

@@ -330,12 +330,10 @@ class SchedulerCore:
         return self._decided(now_ms, [])
 
     def catalogue_complete(self, now_ms: int) -> list[Effect]:
-        """Every model service has reported: who waits for an unknown model waits in vain."""
+        """Every model service has reported: who waits for an unknown model is told."""
         self.catalogued = True
         out: list[Effect] = []
-        for key in self.room.models() - self.books.models.keys():
-            for waiter in self.room.of(key):
-                self.entrance.rename(now_ms, waiter, out)
+        self.entrance.name_unknown(now_ms, out)
         return out + self.reconcile(now_ms)
 
     @property

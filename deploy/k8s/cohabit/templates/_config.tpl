@@ -34,8 +34,8 @@
 {{- $config = mergeOverwrite $config $paths (dict "listen" $listen "addresses" $addresses) -}}
 {{- range $service := list "llm" "diffusion" "matte" "simulated" -}}
 {{- if has $service $present -}}
-{{- $drain := ternary (dict) (dict "drain_s" 55) (eq $service "simulated") -}}
-{{- $_ := set $config $service (mergeOverwrite $drain (get $config $service) (dict "engine_host" "auto" "engine_ports" (list 9200 9263))) -}}
+{{- $engines := dict "engine_host" "auto" "engine_ports" (list 9200 9263) -}}
+{{- $_ := set $config $service (mergeOverwrite (dict "drain_s" 55) (get $config $service) $engines) -}}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $config "broker" (include "cohabit.brokerSection" (dict "root" . "given" (default dict $config.broker)) | fromYaml) -}}

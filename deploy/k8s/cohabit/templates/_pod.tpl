@@ -18,6 +18,11 @@ annotations:
 {{- if and (ne .root.Values.gpu.sharing "none") (has .service (list "broker" "llm" "diffusion" "matte")) }}yes{{ end -}}
 {{- end }}
 
+{{/* Told to stop, a model service drains for drain_s; then it ends its engines, within twenty seconds. */}}
+{{- define "cohabit.modelsGrace" -}}
+{{- add (ceil (get (include "cohabit.config" .root | fromYaml) .service).drain_s) 20 -}}
+{{- end }}
+
 {{- define "cohabit.podCommon" -}}
 serviceAccountName: {{ include "cohabit.fullname" .root }}
 automountServiceAccountToken: false

@@ -28,7 +28,7 @@ async def measure(program: Path, arguments: argparse.Namespace) -> list[Row]:
     for workers in arguments.workers:
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="cohabit-bench-")))
-            model = await stack.enter_async_context(null_model(folder, arguments.pace_ms))
+            model = await stack.enter_async_context(null_model(folder))
             ours = await stack.enter_async_context(edge(folder, model, workers))
             rival = await stack.enter_async_context(litellm(program, folder, model, workers))
             rows += [await _row(ask, workers, ours, rival, arguments) for ask in ASKS]
@@ -43,7 +43,7 @@ async def _row(
     for number in range(-1, arguments.rounds):
         for proxy in (ours, rival) if number % 2 else (rival, ours):
             count = max(10, round(arguments.requests * ask.share))
-            cost = await _cost(proxy, ask, arguments.clients, count)
+            cost = await _cost(proxy, ask, count)
             if number >= 0:
                 found[proxy].append(cost)
     pairs = zip(found[ours], found[rival], strict=True)
@@ -51,9 +51,9 @@ async def _row(
     return Row(ask.name, workers, cost_of(found[ours]), cost_of(found[rival]), ratio)
 
 
-async def _cost(proxy: Proxy, ask: Ask, clients: int, count: int) -> Cost:
+async def _cost(proxy: Proxy, ask: Ask, count: int) -> Cost:
     before_ms = proxy.cpu_ms()
-    ran = await burst(proxy.port, ask, clients, count)
+    ran = await burst(proxy.port, ask, count)
     spent_ms = proxy.cpu_ms() - before_ms
     hundredths = statistics.quantiles(ran.each_ms, n=100)
     return Cost(spent_ms / count, hundredths[49], hundredths[98], count / ran.wall_s)
@@ -64,9 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.edge_cost", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=400, help="in each round, by all clients")
-    parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--pace-ms", type=float, default=5.0, help="between the tokens of a stream")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     program = Path(os.environ.get("COHABIT_LITELLM", _PROGRAM))

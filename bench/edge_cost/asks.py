@@ -4,8 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-PACED, AT_ONCE = "null-paced", "null-at-once"
-"""Two names of the null model: tokens come one by one, or all together."""
+_PREFIX = "null-"
 WORDS = tuple(f" word{number:02d}" for number in range(64))
 """The answer: one token each."""
 
@@ -15,10 +14,22 @@ class Ask:
     """One kind of request."""
 
     name: str
-    model: str
-    stream: bool
+    clients: int
+    """Who ask at once."""
+    pace_ms: int
+    """Between the tokens of a stream; 0: all tokens in one body."""
     share: float
     """Of the requests of a round, as streams take their time."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer comes token by token."""
+        return self.pace_ms > 0
+
+    @property
+    def model(self) -> str:
+        """The name by which the null model has this pace."""
+        return f"{_PREFIX}{self.pace_ms}"
 
     @property
     def request(self) -> bytes:
@@ -43,9 +54,17 @@ class Ask:
 
 
 ASKS = (
-    Ask("one body", AT_ONCE, stream=False, share=1.0),
-    Ask("stream of 64 tokens", PACED, stream=True, share=0.2),
+    Ask("one body", clients=8, pace_ms=0, share=1.0),
+    Ask("stream, busy", clients=8, pace_ms=5, share=0.2),
+    # With 2 clients a proxy has gone to sleep before each token.
+    Ask("stream, one by one", clients=2, pace_ms=10, share=0.1),
 )
+MODELS = tuple(ask.model for ask in ASKS)
+
+
+def pace_s_of(model: str) -> float:
+    """Between two tokens of the null model by this name."""
+    return int(model.removeprefix(_PREFIX)) / 1000
 
 
 def whole_answer() -> bytes:
@@ -78,6 +97,6 @@ def _framed(kind: str, choice: dict[str, Any]) -> dict[str, Any]:
         "id": "chatcmpl-null",
         "object": kind,
         "created": 1_700_000_000,
-        "model": PACED,
+        "model": "null",
         "choices": [choice],
     }

@@ -19,8 +19,8 @@ class Ran:
     """Of every request, from its first byte to the last one of its answer."""
 
 
-async def burst(port: int, ask: Ask, clients: int, count: int) -> Ran:
-    """`count` requests by so many clients, each on its own connection. Raises RuntimeError."""
+async def burst(port: int, ask: Ask, count: int) -> Ran:
+    """`count` requests by its clients, each on its own connection. Raises RuntimeError."""
     left, took = iter(range(count)), list[float]()
 
     async def client() -> None:
@@ -37,7 +37,7 @@ async def burst(port: int, ask: Ask, clients: int, count: int) -> Ran:
     began_s = time.perf_counter()
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(clients):
+            for _ in range(ask.clients):
                 group.create_task(client())
     except* (RuntimeError, EOFError, OSError, ValueError) as failed:
         raise RuntimeError(f"a client failed: {failed.exceptions[0]!r}") from failed

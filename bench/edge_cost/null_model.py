@@ -1,12 +1,13 @@
 """The null model: the same answer to whoever asks, over gRPC for us and over HTTP for the rival.
 
-    python -P -m bench.edge_cost.null_model FOLDER PACE_MS
+    python -P -m bench.edge_cost.null_model FOLDER
 
-In a process of its own, whose work nobody counts. Streams come one token every PACE_MS, as from a
-model that decodes. It prints the port of its HTTP when it serves.
+In a process of its own, whose work nobody counts. Streams come token by token, as from a model that
+decodes; how fast, its name says. It prints the port of its HTTP when it serves.
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bench.edge_cost.asks import events, whole_answer
+from bench.edge_cost.asks import events, pace_s_of, whole_answer
 from bench.edge_cost.servicer import House
 from chassis import log
 from chassis.loop import run
@@ -28,7 +29,7 @@ from edge.server import HttpServer
 _UP_S = 30.0
 
 
-def _http(pace_s: float) -> ASGIApp:
+def _http() -> ASGIApp:
     """The same as an OpenAI server."""
     whole, told = whole_answer(), events()
 
@@ -38,7 +39,8 @@ def _http(pace_s: float) -> ASGIApp:
             body += message["body"]
             if not message["more_body"]:
                 break
-        stream = b'"stream":true' in body.replace(b" ", b"")
+        pace_s = pace_s_of(json.loads(body)["model"])
+        stream = pace_s > 0
         kind = b"text/event-stream" if stream else b"application/json"
         headers = [(b"content-type", kind)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -50,14 +52,14 @@ def _http(pace_s: float) -> ASGIApp:
     return app
 
 
-async def _serve(folder: str, pace_s: float) -> None:
+async def _serve(folder: str) -> None:
     server = Server(("cohabit.scheduler.v1.SchedulerService",), drain_s=0)
     address = f"unix:{folder}/null.sock"
-    house = House(address, pace_s)  # type: ignore[abstract]
+    house = House(address)  # type: ignore[abstract]
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(house, server.grpc)
     llm_pb2_grpc.add_LanguageModelServiceServicer_to_server(house, server.grpc)
     await server.start(address)
-    _, port = await HttpServer(_http(pace_s), "127.0.0.1", 0, drain_s=1).start()
+    _, port = await HttpServer(_http(), "127.0.0.1", 0, drain_s=1).start()
     print(port, flush=True)
     await asyncio.Event().wait()
 
@@ -73,10 +75,10 @@ class NullModel:
 
 
 @asynccontextmanager
-async def null_model(folder: Path, pace_ms: float) -> AsyncIterator[NullModel]:
+async def null_model(folder: Path) -> AsyncIterator[NullModel]:
     """Until the end of the block."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "bench.edge_cost.null_model", str(folder), str(pace_ms),
+        sys.executable, "-P", "-m", "bench.edge_cost.null_model", str(folder),
         stdout=asyncio.subprocess.PIPE, env=child_env(),
     )  # fmt: skip
     assert process.stdout is not None
@@ -92,4 +94,4 @@ async def null_model(folder: Path, pace_ms: float) -> AsyncIterator[NullModel]:
 if __name__ == "__main__":
     die_with_parent()
     log.configure("null-model", "error")
-    run(_serve(sys.argv[1], float(sys.argv[2]) / 1000))
+    run(_serve(sys.argv[1]))

@@ -12,7 +12,7 @@ import httpx
 import psutil
 import yaml
 
-from bench.edge_cost.asks import AT_ONCE, PACED
+from bench.edge_cost.asks import MODELS
 from bench.edge_cost.null_model import NullModel
 from bench.house import free_port
 from chassis.process import child_env
@@ -64,9 +64,12 @@ async def litellm(
 ) -> AsyncIterator[Proxy]:
     """The rival with what makes it fast: no database, no callbacks, no log, no retries."""
     port, config = free_port(), folder / "litellm.yaml"
-    behind = {"model": "openai/null", "api_base": model.url, "api_key": "none"}
+    behind = {"api_base": model.url, "api_key": "none"}
     whole = {
-        "model_list": [{"model_name": name, "litellm_params": behind} for name in (PACED, AT_ONCE)],
+        "model_list": [
+            {"model_name": name, "litellm_params": {"model": f"openai/{name}", **behind}}
+            for name in MODELS
+        ],
         "litellm_settings": {
             "callbacks": [],
             "num_retries": 0,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from bench.edge_cost.asks import AT_ONCE, PACED, WORDS
+from bench.edge_cost.asks import MODELS, WORDS, pace_s_of
 from cohabit.llm.v1 import llm_pb2, llm_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from cohabit.scheduler.v1 import scheduler_pb2 as pb
@@ -14,8 +14,8 @@ from cohabit.scheduler.v1 import scheduler_pb2_grpc
 class House(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageModelServiceServicer):
     """A scheduler that grants at once, and an engine that answers without a model."""
 
-    def __init__(self, address: str, pace_s: float) -> None:
-        self._address, self._pace_s = address, pace_s
+    def __init__(self, address: str) -> None:
+        self._address = address
         self._pieces = [llm_pb2.GenerateResponse(text=word, tokens=1) for word in WORDS]
         usage = llm_pb2.Usage(prompt_tokens=80, completion_tokens=len(WORDS))
         finish = llm_pb2.Finish(reason=llm_pb2.FINISH_REASON_STOP, usage=usage)
@@ -35,8 +35,8 @@ class House(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Any
     ) -> pb.ListModelsResponse:
-        """Both names."""
-        models = [models_pb2.Model(key=key) for key in (PACED, AT_ONCE)]
+        """All its names."""
+        models = [models_pb2.Model(key=key) for key in MODELS]
         return pb.ListModelsResponse(models=models)
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
@@ -47,10 +47,11 @@ class House(scheduler_pb2_grpc.SchedulerServiceServicer, llm_pb2_grpc.LanguageMo
         self, request: llm_pb2.GenerateRequest, context: Any
     ) -> AsyncIterator[llm_pb2.GenerateResponse]:
         """The answer."""
-        if request.model == AT_ONCE:
+        pace_s = pace_s_of(request.model)
+        if not pace_s:
             yield self._all
             return
         for piece in self._pieces:
             yield piece
-            await asyncio.sleep(self._pace_s)
+            await asyncio.sleep(pace_s)
         yield self._end

@@ -71,8 +71,8 @@ async def test_a_proxy_that_does_not_answer_is_one_error(answer: bytes, said: st
     async with server:
         port = server.sockets[0].getsockname()[1]
         if not said:
-            ran = await burst(port, ASKS[0], clients=2, count=7)
+            ran = await burst(port, ASKS[0], count=7)
             assert len(ran.each_ms) == 7
             return
         with pytest.raises(RuntimeError, match=said):
-            await burst(port, ASKS[0], clients=2, count=7)
+            await burst(port, ASKS[0], count=7)

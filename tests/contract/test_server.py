@@ -315,7 +315,8 @@ asyncio.run(main())
 """
 
 
-async def test_the_second_signal_exits_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_the_second_signal_exits_at_once(tmp_path: Path, number: signal.Signals) -> None:
     target = f"unix:{tmp_path}/s.sock"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", CHILD, target,
@@ -328,12 +329,12 @@ async def test_the_second_signal_exits_at_once(tmp_path: Path) -> None:
             stub: rpc.EngineServiceAsyncStub = rpc.EngineServiceStub(channel)
             call = stub.WatchEngine(pb.WatchEngineRequest(), wait_for_ready=True)
             assert await call.read() is not grpc.aio.EOF
-            child.send_signal(signal.SIGTERM)
+            child.send_signal(number)
             assert b"stopping" in await asyncio.wait_for(child.stderr.readline(), DEADLINE_S)
             assert child.returncode is None  # it drains, for a minute if need be
             began = time.perf_counter()
-            child.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(child.wait(), DEADLINE_S) == 128 + signal.SIGTERM
+            child.send_signal(number)
+            assert await asyncio.wait_for(child.wait(), DEADLINE_S) == 128 + number
             assert time.perf_counter() - began < 1.0
             call.cancel()
     finally:

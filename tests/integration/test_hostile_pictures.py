@@ -23,7 +23,7 @@ from tests.integration.house import House, running
 from tests.integration.picture_house import picture_sections
 from tests.picture_forge import pattern, saved
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 
 AT_ONCE = 4
 DEADLINE_S = 60.0

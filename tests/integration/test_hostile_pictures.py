@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 AT_ONCE = 4
 DEADLINE_S = 60.0
 SAMPLE = 60 if os.environ.get("COHABIT_DEEP") else 24
-GROWTH_MIB = 96
+GROWTH_MIB = 256
 """What allocators may keep of pictures that are gone; one that leaked would keep gigabytes."""
 GOOD = saved(pattern(), "PNG")
 REFUSALS = {"invalid_image", "image_too_large"}

@@ -1,11 +1,13 @@
 """An edge with scripted matting engines and a scripted job service: what their tests share."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import httpx
 from PIL import Image
 
 from chassis.errors import Fault, Reason
@@ -16,6 +18,7 @@ from cohabit.matte.v1 import matte_pb2, matte_pb2_grpc
 from cohabit.models.v1 import models_pb2
 from tests.edge_kit import House, Peers, opened
 from tests.picture_forge import saved
+from tests.picture_kit import PNG
 
 NETWORK = "u2netp"
 PAINTER = "tiny"
@@ -185,3 +188,26 @@ def peers_of(house: House) -> PicturePeers:
 def pictures(folder: Path, **changes: Any) -> AbstractAsyncContextManager[House]:
     """A house that cuts out and keeps jobs; `house.peers` are `PicturePeers`."""
     return opened(folder, ("llm", "matte"), PicturePeers, jobs=True, **changes)
+
+
+PATH = "/v1/images/background-removals"
+B64 = base64.b64encode(PNG).decode()
+
+
+def error_of(answer: httpx.Response) -> Any:
+    return answer.json()["error"]
+
+
+async def refused(house: House, status: int, **body: Any) -> Any:
+    """Why the removal of a picture's background is refused, before any engine hears of it."""
+    answer = await house.http.post(PATH, json={"image": B64, **body})
+    assert answer.status_code == status, answer.text
+    assert peers_of(house).removals == []
+    return error_of(answer)
+
+
+async def cut(house: House, **body: Any) -> httpx.Response:
+    """The answer to the removal of a picture's background."""
+    answer = await house.http.post(PATH, json={"image": B64, **body})
+    assert answer.status_code == 200, answer.text
+    return answer

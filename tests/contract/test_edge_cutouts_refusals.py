@@ -6,44 +6,28 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from chassis.errors import Fault, Reason
 from cohabit.matte.v1 import matte_pb2 as pb
 from tests.cutout_kit import (
+    B64,
     BEHIND,
+    PATH,
+    cut,
+    error_of,
     peers_of,
     pictures,
+    refused,
 )
 from tests.edge_kit import House
 from tests.picture_kit import PNG
-
-PATH = "/v1/images/background-removals"
-B64 = base64.b64encode(PNG).decode()
 
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     async with pictures(tmp_path) as house:
         yield house
-
-
-def error_of(answer: httpx.Response) -> Any:
-    return answer.json()["error"]
-
-
-async def refused(house: House, status: int, **body: Any) -> Any:
-    answer = await house.http.post(PATH, json={"image": B64, **body})
-    assert answer.status_code == status, answer.text
-    assert peers_of(house).removals == []
-    return error_of(answer)
-
-
-async def cut(house: House, **body: Any) -> httpx.Response:
-    answer = await house.http.post(PATH, json={"image": B64, **body})
-    assert answer.status_code == 200, answer.text
-    return answer
 
 
 # What is refused, by the name of the field.

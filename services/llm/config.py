@@ -153,6 +153,7 @@ class ModelConfig(Section):
             flash_attention=flash,
             cache_tokens=self.cache_tokens,
             idle_cache_tokens=_or(self.idle_cache_tokens, profile.idle_cache_tokens),
+            ordered_cells=profile.ordered_cells,
             prefix_cache_mib=_or(self.prefix_cache_mib, MOST_PREFIX_CACHE_MIB),
             cache_scope=self.cache_scope,
             speculation=self.speculation,

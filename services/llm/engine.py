@@ -24,6 +24,8 @@ CacheScope = Literal["global", "key"]
 """Among whom a prefix is shared: everybody, or the requests of one fairness key."""
 ALL_LAYERS = -1
 MOST_PLACES = 256
+MOST_COPIED_MIB = 256
+"""Of a KV cache, to put it in order; a larger one loses the order of its cells instead."""
 
 
 def default_threads(spare_cores: int = 1) -> int:
@@ -57,6 +59,9 @@ class EngineSpec:
     idle_cache_tokens: int = 0
     """Cells of the KV cache that prefixes of finished requests may keep: idle ones slow decoding
     down where memory is slow."""
+    ordered_cells: bool = True
+    """A sequence's cells keep the order of its tokens: on the CPU its answer is then the same, to
+    the last bit, whoever comes and goes beside it."""
     prefix_cache_mib: int = 256
     """Host memory for prefixes and parked requests that have left the KV cache; 0: none."""
     cache_scope: CacheScope = "global"

@@ -274,7 +274,10 @@ def _room(spec: EngineSpec, model: Model, context_tokens: int) -> CacheRoom:
         )
     shares = model.shares_prefixes
     running = min(spec.places + (MORE_RUNNING if shares else 0), spec.batch_tokens, MOST_SEQUENCES)
-    idle = min(IDLE_SEQUENCES, MOST_SEQUENCES - running) if shares else 0
+    # What slides out of a window is written over where it lies.
+    orderly = shares and not model.window_tokens and running < MOST_SEQUENCES
+    ordered = spec.ordered_cells and orderly
+    idle = min(IDLE_SEQUENCES, MOST_SEQUENCES - running - ordered) if shares else 0
     return CacheRoom(
         cells=-(-cells // CELLS_STEP) * CELLS_STEP,
         sequences=running + idle,
@@ -282,17 +285,18 @@ def _room(spec: EngineSpec, model: Model, context_tokens: int) -> CacheRoom:
         idle_cells=spec.idle_cache_tokens,
         parked_bytes=spec.prefix_cache_mib << 20,
         shares_prefixes=shares,
+        ordered=ordered,
     )
 
 
 def _context_size(spec: EngineSpec, room: CacheRoom) -> ContextSize:
     guesses = spec.draft_tokens if spec.speculation != "off" else 0
-    outputs = room.running * (1 + guesses)
+    outputs, sequences = room.running * (1 + guesses), room.sequences + room.ordered
     return ContextSize(
         cells=room.cells,
-        sequences=room.sequences,
+        sequences=sequences,
         # Fewer than there are sequences, and the native library ends the process.
-        outputs=max(room.sequences, min(outputs, spec.batch_tokens)),
+        outputs=max(sequences, min(outputs, spec.batch_tokens)),
         batch_tokens=spec.batch_tokens,
         ubatch_tokens=spec.ubatch_tokens,
         threads=spec.threads,

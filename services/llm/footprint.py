@@ -6,7 +6,7 @@ before all of this, where hosting measures.
 
 from dataclasses import replace
 
-from services.llm.engine import ALL_LAYERS, EngineSpec
+from services.llm.engine import ALL_LAYERS, MOST_COPIED_MIB, EngineSpec
 from services.llm.gguf_meta import ArrayLength, GgufMeta
 
 _PROCESS_MIB = 96
@@ -27,10 +27,13 @@ def kv_cache_bytes(meta: GgufMeta, spec: EngineSpec) -> int:
 def estimate_resident_mib(meta: GgufMeta, spec: EngineSpec) -> int:
     """Host memory of `spec` when all of it is there: weights, caches and buffers.
 
-    The buffers are a guess from above: activations of one pass, and rows of logits.
+    The buffers are a guess from above: activations of one pass, rows of logits, and what of a cache
+    is copied to put it in order.
     """
-    total = meta.weights_bytes + kv_cache_bytes(meta, spec) + _buffer_bytes(meta, spec)
-    return _mib(total) + spec.prefix_cache_mib + _PROCESS_MIB
+    cache_bytes = kv_cache_bytes(meta, spec)
+    total = meta.weights_bytes + cache_bytes + _buffer_bytes(meta, spec)
+    copied_mib = min(MOST_COPIED_MIB, _mib(cache_bytes)) if spec.ordered_cells else 0
+    return _mib(total) + spec.prefix_cache_mib + copied_mib + _PROCESS_MIB
 
 
 def estimate_card_mib(meta: GgufMeta, spec: EngineSpec) -> int:

@@ -7,9 +7,10 @@ All of it is for the thread that decodes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.llm.cell_order import CellOrder
 from services.llm.core.cells import Cells
 from services.llm.core.prefixes import Effect, Forget, Park, Prefixes
-from services.llm.engine import Holdings
+from services.llm.engine import MOST_COPIED_MIB, Holdings
 from services.llm.job import Job
 from services.llm.llama_context import Context
 
@@ -28,6 +29,8 @@ class CacheRoom:
     idle_cells: int
     parked_bytes: int
     shares_prefixes: bool
+    ordered: bool
+    """The context has one sequence more, and cells keep the order of their tokens."""
 
     @property
     def running(self) -> int:
@@ -41,6 +44,12 @@ class KvCache:
     def __init__(self, context: Context, room: CacheRoom) -> None:
         self._context, self._room = context, room
         self._cells = Cells()
+        self._order = CellOrder(
+            context,
+            self._cells,
+            grave=room.sequences if room.ordered else -1,
+            copy_bytes=MOST_COPIED_MIB << 20,
+        )
         self._free = list(range(room.sequences))
         self._parked: dict[int, bytes] = {}
         self._prefixes = Prefixes(
@@ -101,7 +110,7 @@ class KvCache:
         if found.sequence >= 0:
             if not self._context.reusable(found.sequence, tokens):
                 return
-            self._context.copy(found.sequence, job.sequence, tokens)
+            self._context.copy(found.sequence, job.sequence, 0, tokens)
             self._cells.copy(found.sequence, job.sequence, tokens)
         elif not self._restored(job.sequence, self._parked[found.key], tokens):
             return
@@ -112,7 +121,7 @@ class KvCache:
     def _restored(self, sequence: int, state: bytes, tokens: int) -> bool:
         """Put a parked prefix into an empty sequence, cut to `tokens`."""
         while not self._context.restore(sequence, state):
-            if not self._perform(self._prefixes.reclaim()):
+            if not self.make_room():
                 return False
         usable = self._context.reusable(sequence, tokens)
         if not (usable and self._context.cut(sequence, tokens)):
@@ -133,22 +142,20 @@ class KvCache:
             job.prefix_key = self._prefixes.running(job.scope, prompt, job.sequence)
 
     def cut_back(self, job: Job) -> None:
-        """Forget what is behind the job's `cached` tokens."""
-        if not self._context.cut(job.sequence, job.answer.cached):
-            # A recurrent state cannot be cut in the middle: begin again.
-            self._context.cut(job.sequence, 0)
-            job.answer.cached = 0
-        self._cells.set(job.sequence, job.answer.cached)
+        """Forget what is behind the job's `cached` tokens. Its model has no recurrent state."""
+        self._order.cut(job.sequence, job.answer.cached)
 
     def undo(self, job: Job) -> None:
         """A step of the job was broken off: forget what it may have written.
 
-        Cells are written at their own places. A recurrent state is written over, by some layers
-        and not by others, whatever the native side says of its positions: begin again.
+        Cells are written at their own places, behind all others: to free them leaves no gap. A
+        recurrent state is written over, by some layers and not by others, whatever the native side
+        says of its positions: begin again.
         """
         if not self._room.shares_prefixes:
             job.answer.cached = 0
-        self.cut_back(job)
+        self._context.cut(job.sequence, job.answer.cached)
+        self._cells.set(job.sequence, job.answer.cached)
 
     def leave(self, job: Job, *, keep: bool) -> None:
         """The job is over; with `keep`, what it has in the cache may be of use to others."""
@@ -183,7 +190,7 @@ class KvCache:
     def _resume(self, job: Job) -> None:
         state = job.parked_state
         restored = bool(state) and self._context.restore(job.sequence, state)
-        while state and not restored and self._perform(self._prefixes.reclaim()):
+        while state and not restored and self.make_room():
             restored = self._context.restore(job.sequence, state)
         self._release(job)
         if not restored:
@@ -195,8 +202,10 @@ class KvCache:
         job.parked_state = b""
 
     def make_room(self) -> bool:
-        """The cache is full: have an idle prefix leave it; False: there is none."""
-        return self._perform(self._prefixes.reclaim())
+        """The cache is full: free tombstones, or have an idle prefix leave it; False: there is
+        neither.
+        """
+        return self._order.compact() or self._perform(self._prefixes.reclaim())
 
     def _perform(self, effects: Sequence[Effect]) -> bool:
         """True: there was something to do."""
@@ -223,6 +232,5 @@ class KvCache:
             self._clear(effect.sequence)
 
     def _clear(self, sequence: int) -> None:
-        self._context.cut(sequence, 0)
-        self._cells.remove(sequence)
+        self._order.clear(sequence)
         self._free.append(sequence)

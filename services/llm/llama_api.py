@@ -141,6 +141,11 @@ class Model:
         return not (native.llama_model_is_recurrent(handle) or native.llama_model_is_hybrid(handle))
 
     @property
+    def window_tokens(self) -> int:
+        """How far back its attention sees in the layers with a sliding window; 0: there is none."""
+        return int(native.llama_model_n_swa(self.handle))
+
+    @property
     def writes_text(self) -> bool:
         """False for encoders and for files without a vocabulary."""
         if self.vocabulary.size == 0 or native.llama_model_has_encoder(self.handle):

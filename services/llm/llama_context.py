@@ -76,7 +76,7 @@ class Context:
         params.no_perf = True
         params.swa_full = True  # keep what slid out of a window: a rolled-back step needs it
         self._model = model
-        self._window_tokens = int(native.llama_model_n_swa(model.handle))
+        self._window_tokens = model.window_tokens
         self.vocabulary_tokens = model.vocabulary.size
         self._logits_kind = ctypes.c_float * self.vocabulary_tokens
         self.handle = native.llama_init_from_model(model.handle, params)
@@ -187,9 +187,17 @@ class Context:
         """
         return bool(native.llama_memory_seq_rm(self._memory, sequence, position, -1))
 
-    def copy(self, source: int, sequence: int, tokens: int) -> None:
-        """Have the empty `sequence` begin with the first `tokens` of `source`, in its cells."""
-        native.llama_memory_seq_cp(self._memory, source, sequence, 0, tokens)
+    def copy(self, source: int, sequence: int, begin: int, end: int = -1) -> None:
+        """Have `sequence` hold the cells of `source` from position `begin` to `end`, -1: all that
+        follow, too.
+        """
+        native.llama_memory_seq_cp(self._memory, source, sequence, begin, end)
+
+    def drop(self, sequence: int, tokens: int) -> None:
+        """Have the sequence hold its first `tokens` cells no more; the model must have no recurrent
+        state.
+        """
+        native.llama_memory_seq_rm(self._memory, sequence, 0, tokens)
 
     def reusable(self, sequence: int, tokens: int) -> bool:
         """The cells of its first `tokens` are all there that what follows them can see: with a

@@ -28,23 +28,26 @@ class Profile:
     flash_attention: bool | None
     """None: where the native library finds it worth while."""
     idle_cache_tokens: int
+    ordered_cells: bool
+    """Worth while where attention adds up cells one by one, as they lie; cards do it by tiles, and
+    otherwise for another number of rows."""
     spare_cores: int
     """Cores that the decoding threads leave to the edge and the scheduler."""
 
 
 PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
     {
-        "blackwell": Profile("blackwell", 4096, 1024, 1024, "f16", True, 32_768, 1),
-        "hopper": Profile("hopper", 4096, 1024, 1024, "f16", True, 32_768, 1),
+        "blackwell": Profile("blackwell", 4096, 1024, 1024, "f16", True, 32_768, False, 1),
+        "hopper": Profile("hopper", 4096, 1024, 1024, "f16", True, 32_768, False, 1),
         # 24 GB and less, and bandwidth is what decoding waits for: half the bytes in the cache.
-        "ada": Profile("ada", 2048, 512, 512, "q8_0", True, 16_384, 1),
-        "ampere": Profile("ampere", 2048, 512, 512, "q8_0", True, 16_384, 1),
-        "turing": Profile("turing", 1024, 256, 256, "f16", None, 8_192, 1),
+        "ada": Profile("ada", 2048, 512, 512, "q8_0", True, 16_384, False, 1),
+        "ampere": Profile("ampere", 2048, 512, 512, "q8_0", True, 16_384, False, 1),
+        "turing": Profile("turing", 1024, 256, 256, "f16", None, 8_192, False, 1),
         # Idle cells slow decoding down (8,000 by a fifth), and what is parked is back in a
         # millisecond; a chunk of 512 stops the others for seconds.
         # From 64 rows on, flash attention on the CPU goes by tiles and rounds in another way: with
         # fewer, an answer does not depend on how many are computed beside it.
-        "cpu": Profile("cpu", 60, 60, 56, "f16", True, 0, 1),
+        "cpu": Profile("cpu", 60, 60, 56, "f16", True, 0, True, 1),
     }
 )
 

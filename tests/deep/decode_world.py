@@ -147,6 +147,9 @@ def quiet(world: World, broken: Callable[[str], Exception]) -> None:
         "who is not idle is free": sorted(cache._free) == sorted(set(held) - idle),
         "idle sequences keep their bound": len(idle) <= room.idle_sequences,
         "idle cells keep their bound": cache.used_cells <= room.idle_cells,
+        "tombstones stand beside idle prefixes only": bool(idle) or not cache._order.tombstones,
+        "the grave is empty, or there are idle prefixes": bool(idle)
+        or not (room.ordered and engine._context.held_tokens(room.sequences)),
         "parked prefixes are there": set(prefixes.parked) == set(cache._parked),
         "parked bytes keep their bound": (
             sum(map(len, cache._parked.values())) <= prefixes.parked_bytes <= room.parked_bytes

@@ -30,6 +30,13 @@ def test_shared_cells_count_once(deeds: list[tuple[str, int, int, int]]) -> None
             real.pop(mine, None)
             cells.remove(mine)
         assert cells.used == len({cell for run in real.values() for cell in run})
+        assert len(cells) == len(real)
+        shares = cells.shares()
+        assert sorted(share.sequence for share in shares) == sorted(real)
+        for at, (sequence, source, tokens) in enumerate(shares):
+            assert not tokens or source in [before.sequence for before in shares[:at]]
+            assert real[sequence][:tokens] == real.get(source, [])[:tokens]
+        assert sum(len(real[share.sequence]) - share.tokens for share in shares) == cells.used
         for some in (set(real), {0, 1}, {mine}, {other, 99}):
             within = {cell for i, run in real.items() if i in some for cell in run}
             without = {cell for i, run in real.items() if i not in some for cell in run}

@@ -7,6 +7,7 @@ its cells stay with the copies; the copy with the longest shared prefix then sta
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -15,6 +16,14 @@ class _Sequence:
     source: int = -1
     shared: int = 0
     """Tokens at its beginning whose cells are those of `source`."""
+
+
+class Share(NamedTuple):
+    """The first `tokens` of a sequence are in the cells of `source`; 0: none are."""
+
+    sequence: int
+    source: int
+    tokens: int
 
 
 class Cells:
@@ -39,6 +48,23 @@ class Cells:
     def freed(self, sequences: Collection[int]) -> int:
         """Cells that come free when these sequences leave together."""
         return self.used - self.held(i for i in self._sequences if i not in sequences)
+
+    def __len__(self) -> int:
+        """How many sequences there are."""
+        return len(self._sequences)
+
+    def shares(self) -> list[Share]:
+        """Every sequence, behind the one whose cells it shares."""
+        out: dict[int, Share] = {}
+        for sequence in self._sequences:
+            at, chain = sequence, list[int]()
+            while at in self._sequences and at not in out:
+                chain.append(at)
+                at = self._sequences[at].source
+            for at in reversed(chain):
+                one = self._sequences[at]
+                out[at] = Share(at, one.source, one.shared)
+        return list(out.values())
 
     def set(self, sequence: int, tokens: int) -> None:
         """It holds that many tokens now; more were decoded, or some cut off."""

@@ -1,0 +1,84 @@
+"""What becomes of the cells that a sequence leaves: the others' stay in order.
+
+The native cache puts a token into the first free cell, and attention adds up a sequence's cells as
+they lie. If cells came free in front of a running sequence, its next tokens would lie before its
+earlier ones, and their terms be added in another order than if it ran alone: that changes the last
+bit of a sum, which quantised products make tenths of a logit of. So cells that are left stay taken,
+as tombstones, while there are others. When they are many, or their room is wanted, all that is in
+the cache is put down anew, without gaps. That goes through host memory; where it is too much, the
+tombstones are freed all the same, and order is lost.
+
+All of it is for the thread that decodes.
+"""
+
+from chassis.errors import Fault, Reason
+from services.llm.core.cells import Cells
+from services.llm.llama_context import Context
+
+_LEAST_TOMBSTONES = 256
+"""Fewer are not worth a compaction: attention passes over them in a hundredth of a step."""
+_TOMBSTONE_SHARE = 1 / 3
+"""Of the cells in use: with more, attention loses more time to them than a compaction takes."""
+
+
+class CellOrder:
+    """Frees cells of `context`, and keeps `cells`, the count of those in use."""
+
+    def __init__(self, context: Context, cells: Cells, *, grave: int, copy_bytes: int) -> None:
+        """`grave` is a sequence of nobody's, for tombstones; -1: order is not kept. A compaction
+        copies at most `copy_bytes`.
+        """
+        self._context, self._cells = context, cells
+        self._grave, self._copy_bytes = grave, copy_bytes
+        self.tombstones = 0
+        """Cells that are taken for nobody."""
+        self._in_use = False
+        """The grave holds cells, which may be others' too."""
+
+    def clear(self, sequence: int) -> None:
+        """The sequence is over."""
+        self.cut(sequence, 0)
+        self._cells.remove(sequence)
+        if not len(self._cells):
+            self._free_tombstones()
+
+    def cut(self, sequence: int, tokens: int) -> bool:
+        """Forget what is behind its first `tokens`; False: it cannot be cut there."""
+        buried = self._grave >= 0 and (len(self._cells) > 1 or self._in_use)
+        if buried:
+            self._context.copy(sequence, self._grave, tokens)
+            self._in_use = True
+        if not self._context.cut(sequence, tokens):
+            return False
+        used = self._cells.used
+        self._cells.set(sequence, tokens)
+        if buried:
+            self.tombstones += used - self._cells.used
+            if self.tombstones > max(_LEAST_TOMBSTONES, _TOMBSTONE_SHARE * self._cells.used):
+                self.compact()
+        return True
+
+    def compact(self) -> bool:
+        """Free the cells of all tombstones; False: there are none."""
+        if not self.tombstones:
+            return False
+        self._free_tombstones()
+        context, shares = self._context, self._cells.shares()
+        if sum(context.saved_bytes(share.sequence) for share in shares) > self._copy_bytes:
+            return True
+        for share in shares:  # what several hold is copied once, with the one it is counted for
+            context.drop(share.sequence, share.tokens)
+        states = [context.save(share.sequence) for share in shares]
+        for share in shares:
+            context.cut(share.sequence, 0)
+        for share, state in zip(shares, states, strict=True):
+            if not context.restore(share.sequence, state):
+                raise Fault(Reason.ENGINE_CRASHED, "The KV cache could not be put in order.")
+            if share.tokens:
+                context.copy(share.source, share.sequence, 0, share.tokens)
+        return True
+
+    def _free_tombstones(self) -> None:
+        if self._in_use:
+            self._context.cut(self._grave, 0)
+        self.tombstones, self._in_use = 0, False

@@ -42,8 +42,8 @@ class Job:
     """By which its prompt is known to others; -1: it is not in the cache yet."""
     chooser: Chooser | None = None
     draft: list[int] = field(default_factory=list)
-    parked_state: bytes = b""
-    """Its cells in host memory; empty while parked: they are computed anew."""
+    parked_state: memoryview | None = None
+    """Its cells in host memory; None or empty while parked: they are computed anew."""
 
     @property
     def tier(self) -> Tier:

@@ -51,7 +51,7 @@ class KvCache:
             copy_bytes=MOST_COPIED_MIB << 20,
         )
         self._free = list(range(room.sequences))
-        self._parked: dict[int, bytes] = {}
+        self._parked: dict[int, memoryview] = {}
         self._prefixes = Prefixes(
             idle_tokens=room.idle_cells,
             idle_sequences=room.idle_sequences,
@@ -118,7 +118,7 @@ class KvCache:
         if job.chooser is None:  # else its prompt was computed before, and is counted so
             job.answer.reused_tokens = tokens
 
-    def _restored(self, sequence: int, state: bytes, tokens: int) -> bool:
+    def _restored(self, sequence: int, state: memoryview, tokens: int) -> bool:
         """Put a parked prefix into an empty sequence, cut to `tokens`."""
         while not self._context.restore(sequence, state):
             if not self.make_room():
@@ -181,17 +181,18 @@ class KvCache:
         size = self._context.saved_bytes(job.sequence)
         fits, effects = self._prefixes.reserve(size)
         self._perform(effects)
-        job.parked_state = self._context.save(job.sequence) if fits else b""
+        job.parked_state = self._context.save(job.sequence) if fits else None
         self._reserved[job] = size if fits else 0
         self._clear(job.sequence)
         job.sequence = -1
         self._perform(self._prefixes.fit_cache())
 
     def _resume(self, job: Job) -> None:
-        state = job.parked_state
-        restored = bool(state) and self._context.restore(job.sequence, state)
-        while state and not restored and self.make_room():
+        restored = False
+        if state := job.parked_state:
             restored = self._context.restore(job.sequence, state)
+            while not restored and self.make_room():
+                restored = self._context.restore(job.sequence, state)
         self._release(job)
         if not restored:
             job.answer.cached = 0
@@ -199,7 +200,7 @@ class KvCache:
 
     def _release(self, job: Job) -> None:
         self._prefixes.release(self._reserved.pop(job, 0))
-        job.parked_state = b""
+        job.parked_state = None
 
     def make_room(self) -> bool:
         """The cache is full: free tombstones, or have an idle prefix leave it; False: there is
@@ -218,7 +219,7 @@ class KvCache:
 
     def _park_prefix(self, effect: Park) -> None:
         size = self._context.saved_bytes(effect.sequence)
-        state = self._context.save(effect.sequence) if size <= self._room.parked_bytes else b""
+        state = self._context.save(effect.sequence) if size <= self._room.parked_bytes else None
         if not state:
             self._forget(self._prefixes.forget(effect.key))
             return

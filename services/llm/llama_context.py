@@ -208,20 +208,21 @@ class Context:
             return False
         return first == 0 or (0 < self._window_tokens <= tokens - first)
 
-    def save(self, sequence: int) -> bytes:
+    def save(self, sequence: int) -> memoryview:
         """The state of a sequence, to be kept in host memory; empty: it cannot be saved."""
-        size = int(native.llama_state_seq_get_size(self.handle, sequence))
-        buffer = (ctypes.c_uint8 * size)()
+        size = self.saved_bytes(sequence)
+        state = np.empty(size, np.uint8).data  # megabytes, which need no zeros first
+        buffer = (ctypes.c_uint8 * size).from_buffer(state)
         written = int(native.llama_state_seq_get_data(self.handle, buffer, size, sequence))
-        return bytes(memoryview(buffer)[:written])
+        return state[:written]
 
     def saved_bytes(self, sequence: int) -> int:
         """What `save` would return."""
         return int(native.llama_state_seq_get_size(self.handle, sequence))
 
-    def restore(self, sequence: int, state: bytes) -> bool:
+    def restore(self, sequence: int, state: memoryview) -> bool:
         """Put a saved state into an empty sequence; False: there are no cells for it."""
-        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
         read = int(native.llama_state_seq_set_data(self.handle, buffer, len(state), sequence))
         if read == 0:
             self.cut(sequence, 0)

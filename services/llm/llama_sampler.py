@@ -20,8 +20,10 @@ _accept = kept.llama_sampler_accept
 _accept.argtypes, _accept.restype = (ctypes.c_void_p, ctypes.c_int32), None
 
 
-_LEAST_STRETCH = 64
-"""Below, to look for the best tokens costs as much as it spares."""
+_GROUPS = 16
+"""Groups of tokens for each of the best that are looked for: with more, fewer others come along."""
+_LEAST_TOKENS = 64
+"""For each of the best: with fewer, to look for them costs as much as it spares."""
 
 
 class Candidates:
@@ -31,6 +33,8 @@ class Candidates:
         kind = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
         self._table = np.zeros(vocabulary_tokens, kind)
         self._ids = np.arange(vocabulary_tokens, dtype=np.int32)
+        self._half = np.zeros(vocabulary_tokens // 2, np.float32)
+        self._good = np.zeros(vocabulary_tokens, np.bool_)
         data = ctypes.cast(self._table.ctypes.data, ctypes.POINTER(native.llama_token_data))
         self.array = native.llama_token_data_array(data, vocabulary_tokens, -1, False)
 
@@ -42,17 +46,18 @@ class Candidates:
     def fill_best(self, logits: NDArray[np.float32], most: int) -> None:
         """The likeliest `most` tokens at least, and few more, in the order of the vocabulary.
 
-        Of as many stretches of the vocabulary as are wanted, and some more, the likeliest tokens
-        are as many tokens: the last of the `most` best of those is a bound from below.
+        The vocabulary is folded in half until it is as many groups as tokens are wanted, and some
+        more. The likeliest of the groups are as many tokens: the last of the `most` best of those
+        is a bound from below.
         """
-        stretches = 2 * most
-        length = len(logits) // stretches
-        if length < _LEAST_STRETCH:
+        if len(logits) < most * _LEAST_TOKENS:
             self.fill(logits)
             return
-        tops = logits[: stretches * length].reshape(stretches, length).max(axis=1)
+        tops = logits
+        while (half := len(tops) // 2) >= most * _GROUPS:
+            tops = np.maximum(tops[:half], tops[half : 2 * half], out=self._half[:half])
         bound = np.partition(tops, -most)[-most]
-        ids = np.flatnonzero(logits >= bound)
+        ids = np.greater_equal(logits, bound, out=self._good).nonzero()[0]
         count = len(ids)
         if count < most:  # not all are numbers
             self.fill(logits)

@@ -37,26 +37,34 @@ class CellOrder:
 
     def clear(self, sequence: int) -> None:
         """The sequence is over."""
-        self.cut(sequence, 0)
+        buried, used = self._bury(sequence, 0), self._cells.used
+        self._context.cut(sequence, 0)
         self._cells.remove(sequence)
         if not len(self._cells):
             self._free_tombstones()
+        elif buried:
+            self._more_tombstones(used - self._cells.used)
 
-    def cut(self, sequence: int, tokens: int) -> bool:
-        """Forget what is behind its first `tokens`; False: it cannot be cut there."""
-        buried = self._grave >= 0 and (len(self._cells) > 1 or self._in_use)
-        if buried:
-            self._context.copy(sequence, self._grave, tokens)
-            self._in_use = True
-        if not self._context.cut(sequence, tokens):
-            return False
-        used = self._cells.used
+    def cut(self, sequence: int, tokens: int) -> None:
+        """Forget what is behind its first `tokens`; the model must have no recurrent state."""
+        buried, used = self._bury(sequence, tokens), self._cells.used
+        self._context.cut(sequence, tokens)
         self._cells.set(sequence, tokens)
         if buried:
-            self.tombstones += used - self._cells.used
-            if self.tombstones > max(_LEAST_TOMBSTONES, _TOMBSTONE_SHARE * self._cells.used):
-                self.compact()
+            self._more_tombstones(used - self._cells.used)
+
+    def _bury(self, sequence: int, tokens: int) -> bool:
+        """Have what is behind its first `tokens` stay taken; False: it need not."""
+        if self._grave < 0 or not (len(self._cells) > 1 or self._in_use):
+            return False
+        self._context.copy(sequence, self._grave, tokens)
+        self._in_use = True
         return True
+
+    def _more_tombstones(self, count: int) -> None:
+        self.tombstones += count
+        if self.tombstones > max(_LEAST_TOMBSTONES, _TOMBSTONE_SHARE * self._cells.used):
+            self.compact()
 
     def compact(self) -> bool:
         """Free the cells of all tombstones; False: there are none."""

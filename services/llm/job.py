@@ -39,7 +39,9 @@ class Job:
     sequence: int = -1
     """Where it is in the KV cache; -1: it waits, or is parked."""
     prefix_key: int = -1
-    """By which its prompt is known to others; -1: it is not in the cache yet."""
+    """By which others know its beginning; -1: nothing of it is in the cache yet."""
+    known_tokens: int = 0
+    """How much of its prompt that is."""
     chooser: Chooser | None = None
     draft: list[int] = field(default_factory=list)
     parked_state: memoryview | None = None

@@ -112,7 +112,9 @@ class KvCache:
                 return
             self._context.copy(found.sequence, job.sequence, 0, tokens)
             self._cells.copy(found.sequence, job.sequence, tokens)
-        elif not self._restored(job.sequence, self._parked[found.key], tokens):
+        elif self._restored(job.sequence, self._parked[found.key], tokens):
+            self._know(job, tokens)  # who comes next shares these cells instead of copies
+        else:
             return
         job.answer.cached = tokens
         if job.chooser is None:  # else its prompt was computed before, and is counted so
@@ -133,13 +135,23 @@ class KvCache:
     def grown(self, job: Job) -> None:
         """The job's `cached` tokens are in the cache."""
         self._cells.set(job.sequence, job.answer.cached)
-        if job.prefix_key < 0 and job.answer.cached >= job.answer.prompt_tokens:
-            self._know(job)
+        if job.answer.cached >= job.answer.prompt_tokens > job.known_tokens:
+            self._know(job, job.answer.prompt_tokens)
 
-    def _know(self, job: Job) -> None:
-        if self._room.shares_prefixes:
-            prompt = job.answer.tokens[: job.answer.prompt_tokens]
-            job.prefix_key = self._prefixes.running(job.scope, prompt, job.sequence)
+    def _know(self, job: Job, count: int) -> None:
+        if not self._room.shares_prefixes:
+            return
+        tokens = job.answer.tokens[:count]
+        if job.prefix_key < 0:
+            job.prefix_key = self._prefixes.running(job.scope, tokens, job.sequence)
+        else:
+            self._prefixes.extended(job.prefix_key, tokens)
+        job.known_tokens = count
+
+    def _unknow(self, job: Job) -> int:
+        """Others find it no more; the key it was known by, or -1."""
+        key, job.prefix_key, job.known_tokens = job.prefix_key, -1, 0
+        return key
 
     def cut_back(self, job: Job) -> None:
         """Forget what is behind the job's `cached` tokens. Its model has no recurrent state."""
@@ -163,7 +175,7 @@ class KvCache:
         if job.sequence < 0:
             return
         sequence, job.sequence = job.sequence, -1
-        key, job.prefix_key = job.prefix_key, -1
+        key = self._unknow(job)
         if key < 0:
             self._clear(sequence)
         elif not keep:
@@ -175,9 +187,8 @@ class KvCache:
 
     def park(self, job: Job) -> None:
         """Take the job out of the cache; `enter` brings it back to where it is."""
-        if job.prefix_key >= 0:
-            self._prefixes.gone(job.prefix_key)
-            job.prefix_key = -1
+        if (key := self._unknow(job)) >= 0:
+            self._prefixes.gone(key)
         size = self._context.saved_bytes(job.sequence)
         fits, effects = self._prefixes.reserve(size)
         self._perform(effects)

@@ -76,6 +76,24 @@ async def test_a_parked_prefix_comes_back(opened: Opened) -> None:
     assert cached == tokens - 1
 
 
+async def test_who_brings_a_parked_prefix_back_brings_it_for_others(opened: Opened) -> None:
+    engine = opened(idle_cache_tokens=0)
+    await cached_tokens(engine, LONG)
+    assert engine._loop is not None
+    restored, restore = list[int](), engine._loop._cache._restored
+
+    def counted(sequence: int, state: memoryview, tokens: int) -> bool:
+        restored.append(sequence)
+        return restore(sequence, state, tokens)
+
+    engine._loop._cache._restored = counted  # type: ignore[method-assign]
+    prompts = [BarePrompt(LONG + end) for end in ("tide", "dune", "gull")]
+    answers = await asyncio.gather(*(collect(engine.generate(p, answer_of(100))) for p in prompts))
+    assert len(restored) == 1
+    for _, finish, _ in answers:
+        assert finish.usage.cached_prompt_tokens > 16
+
+
 async def test_without_any_room_for_prefixes_there_is_no_reuse(opened: Opened) -> None:
     engine = opened(idle_cache_tokens=0, prefix_cache_mib=0)
     await cached_tokens(engine, LONG)

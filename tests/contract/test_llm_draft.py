@@ -173,8 +173,8 @@ async def test_who_has_gone_gives_his_sequence_back(opened: Opened) -> None:
         async with aclosing(engine.generate(BarePrompt(LONG), answer_of(300))) as chunks:
             await first_text(chunks)
     await answered(engine, "hello", answer_of(20))
-    await until(lambda: not draft._trails)
-    assert len(draft._free) == 2 + MORE_RUNNING
+    await until(lambda: len(draft._free) == 2 + MORE_RUNNING)
+    assert not draft._trails
     assert draft.held_tokens == 0
 
 

@@ -127,6 +127,10 @@ class Prefixes:
         self._tree(scope).add(key, tokens)
         return key
 
+    def extended(self, key: int, tokens: Sequence[int]) -> None:
+        """More of a running sequence is in the cache."""
+        self._tree(self._kept[key].scope).add(key, tokens)
+
     def ended(self, key: int, tokens: Sequence[int]) -> list[Effect]:
         """A running sequence is over, with these tokens in the cache: it is idle, or forgotten."""
         kept = self._kept[key]

@@ -15,14 +15,14 @@ RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \
         ca-certificates cmake g++ make ninja-build python3 python3-venv
 WORKDIR /src
 RUN python3 -m venv /opt/build
-COPY pyproject.toml constraints.txt deploy/docker/needs.py scripts/llama-only.cmake ./
+COPY pyproject.toml constraints.txt deploy/docker/needs.py scripts/llama.cmake ./
 # Not for the processor that compiles: the image may run on another. What pip keeps of a build does
 # not say how it was built, so that each way has a cache of its own.
 ARG CMAKE_ARGS="-DGGML_NATIVE=OFF"
 RUN --mount=type=cache,target=/root/.cache/pip \
     --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=secret,id=ca,target=/run/secrets/ca \
-    export CMAKE_ARGS="$CMAKE_ARGS -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=/src/llama-only.cmake" \
+    export CMAKE_ARGS="$CMAKE_ARGS -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=/src/llama.cmake" \
     && python3 needs.py llm > needs.txt \
     && /opt/build/bin/pip wheel -q --disable-pip-version-check -c constraints.txt \
         --cache-dir "/root/.cache/pip/$(echo "$CMAKE_ARGS" | sha256sum | cut -c 1-16)" \

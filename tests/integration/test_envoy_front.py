@@ -22,7 +22,7 @@ from tests.envoy_kit import Envoy, fronting
 from tests.integration.house import ROOT, House, running, until
 
 ENDLESS: dict[str, Any] = {
-    "model": "tiny",
+    "model": "smollm2",  # takes over ten seconds for this, where the tiny one takes two
     "messages": [{"role": "user", "content": "hello"}],
     "max_tokens": 1500,
     "ignore_eos": True,
@@ -120,6 +120,7 @@ async def test_who_hangs_up_frees_the_permit(house: House, envoy: Envoy, *, http
             answer = await stub.GetStatus(scheduler_pb2.GetStatusRequest())
             return answer.status.permits_in_use == 0
 
+        await until(free, 5, "nothing runs")
         async with (
             httpx.AsyncClient(
                 base_url=envoy.url("public"), verify=trusted, http2=http2, trust_env=False

@@ -46,7 +46,10 @@ class CellOrder:
             self._more_tombstones(used - self._cells.used)
 
     def cut(self, sequence: int, tokens: int) -> None:
-        """Forget what is behind its first `tokens`; the model must have no recurrent state."""
+        """Forget what is behind its first `tokens`, counted or not. The model must have no state
+        that cannot be cut.
+        """
+        self._cells.set(sequence, self._context.held_tokens(sequence))
         buried, used = self._bury(sequence, tokens), self._cells.used
         self._context.cut(sequence, tokens)
         self._cells.set(sequence, tokens)

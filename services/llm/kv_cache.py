@@ -148,7 +148,7 @@ class KvCache:
             self._prefixes.extended(job.prefix_key, tokens)
         job.known_tokens = count
 
-    def _unknow(self, job: Job) -> int:
+    def _hide(self, job: Job) -> int:
         """Others find it no more; the key it was known by, or -1."""
         key, job.prefix_key, job.known_tokens = job.prefix_key, -1, 0
         return key
@@ -175,7 +175,7 @@ class KvCache:
         if job.sequence < 0:
             return
         sequence, job.sequence = job.sequence, -1
-        key = self._unknow(job)
+        key = self._hide(job)
         if key < 0:
             self._clear(sequence)
         elif not keep:
@@ -187,7 +187,7 @@ class KvCache:
 
     def park(self, job: Job) -> None:
         """Take the job out of the cache; `enter` brings it back to where it is."""
-        if (key := self._unknow(job)) >= 0:
+        if (key := self._hide(job)) >= 0:
             self._prefixes.gone(key)
         size = self._context.saved_bytes(job.sequence)
         fits, effects = self._prefixes.reserve(size)

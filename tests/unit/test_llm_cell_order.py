@@ -62,6 +62,9 @@ class Cache:
     def saved_bytes(self, sequence: int) -> int:
         return len(self.cells_of(sequence))
 
+    def held_tokens(self, sequence: int) -> int:
+        return max((c.position + 1 for _, c in self._held() if sequence in c.sequences), default=0)
+
     def save(self, sequence: int) -> list[int]:
         return [c.position for _, c in self._held() if sequence in c.sequences]
 
@@ -104,6 +107,15 @@ class World:
         self.cells.set(sequence, held + count)
         return True
 
+    def guess(self, sequence: int, count: int, wrong: int) -> bool:
+        """Grow by `count`, which are counted when the `wrong` ones at the end have been cut off."""
+        held = self.tokens[sequence]
+        while not self.cache.append(sequence, list(range(held, held + count))):
+            if not self.order.compact():
+                return False
+        self.cut(sequence, held + count - wrong)
+        return True
+
     def share(self, source: int, sequence: int, tokens: int) -> None:
         self.cache.copy(source, sequence, 0, tokens)
         self.cells.copy(source, sequence, tokens)
@@ -129,7 +141,9 @@ class World:
 
 
 DEED: Any = st.tuples(
-    st.sampled_from(["grow", "grow", "share", "share", "cut", "clear", "clear", "compact"]),
+    st.sampled_from(
+        ["grow", "grow", "share", "share", "guess", "cut", "clear", "clear", "compact"]
+    ),
     st.integers(0, 3),
     st.integers(0, 3),
     st.integers(0, 90),
@@ -141,6 +155,8 @@ def perform(world: World, deed: str, mine: int, other: int, count: int) -> None:
         world.grow(mine, count + 1)
     elif deed == "share" and mine not in world.tokens and other in world.tokens:
         world.share(other, mine, min(count, world.tokens[other]))
+    elif deed == "guess" and mine in world.tokens:
+        world.guess(mine, count // 8 + 1, wrong=min(other, count // 8 + 1))
     elif deed == "cut" and mine in world.tokens:
         world.cut(mine, max(0, world.tokens[mine] - count))
     elif deed == "clear" and mine in world.tokens:

@@ -5,13 +5,12 @@ they lie. If cells came free in front of a running sequence, its next tokens wou
 earlier ones, and their terms be added in another order than if it ran alone: that changes the last
 bit of a sum, which quantised products make tenths of a logit of. So cells that are left stay taken,
 as tombstones, while there are others. When they are many, or their room is wanted, all that is in
-the cache is put down anew, without gaps. That goes through host memory; where it is too much, the
-tombstones are freed all the same, and order is lost.
+the cache is put down anew, as it lies but without gaps. That goes through host memory; where it is
+too much, the tombstones are freed all the same, and order is lost.
 
 All of it is for the thread that decodes.
 """
 
-from chassis.errors import Fault, Reason
 from services.llm.core.cells import Cells
 from services.llm.llama_context import Context
 
@@ -70,24 +69,29 @@ class CellOrder:
             self.compact()
 
     def compact(self) -> bool:
-        """Free the cells of all tombstones; False: there are none."""
-        if not self.tombstones:
+        """Free the cells of all tombstones; False: there are none. Raises RuntimeError over a cache
+        that has lost cells: nothing in it can be relied on then.
+        """
+        if not self._in_use:
             return False
         self._free_tombstones()
         context, shares = self._context, self._cells.shares()
-        if sum(context.saved_bytes(share.sequence) for share in shares) > self._copy_bytes:
-            return True
         for share in shares:  # what several hold is copied once, with the one it is counted for
             context.drop(share.sequence, share.tokens)
-        states = [context.save(share.sequence) for share in shares]
+        if sum(context.saved_bytes(share.sequence) for share in shares) <= self._copy_bytes:
+            self._put_down_anew([share.sequence for share in shares])
         for share in shares:
-            context.cut(share.sequence, 0)
-        for share, state in zip(shares, states, strict=True):
-            if not context.restore(share.sequence, state):
-                raise Fault(Reason.ENGINE_CRASHED, "The KV cache could not be put in order.")
             if share.tokens:
                 context.copy(share.source, share.sequence, 0, share.tokens)
         return True
+
+    def _put_down_anew(self, sequences: list[int]) -> None:
+        states = [self._context.save(sequence) for sequence in sequences]
+        for sequence in sequences:
+            self._context.cut(sequence, 0)
+        for sequence, state in zip(sequences, states, strict=True):
+            if not self._context.restore(sequence, state):
+                raise RuntimeError("the KV cache did not take back its own cells")
 
     def _free_tombstones(self) -> None:
         if self._in_use:

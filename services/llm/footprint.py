@@ -11,8 +11,9 @@ from services.llm.gguf_meta import ArrayLength, GgufMeta
 
 _PROCESS_MIB = 96
 """The interpreter with its libraries."""
-_MORE_SEQUENCES = 31
-"""Beside the places: further choices of their requests, and prefixes; each has a row of logits."""
+_MORE_SEQUENCES = 32
+"""Beside the places: further choices of their requests, prefixes, and one of nobody's; each has a
+row of logits."""
 _CARD_CONTEXT_MIB = 448
 """What a driver keeps for each process on a card, its compiled kernels included; a guess."""
 

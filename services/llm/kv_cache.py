@@ -99,6 +99,8 @@ class KvCache:
             self._resume(job)
         if job.answer.cached == 0:
             self._reuse(job)
+        # Known before its first cells are counted: others may leave some in the same step.
+        self._cells.set(job.sequence, job.answer.cached)
 
     def _reuse(self, job: Job) -> None:
         if not self._room.shares_prefixes:
@@ -174,11 +176,12 @@ class KvCache:
         self._release(job)
         if job.sequence < 0:
             return
+        whole = job.known_tokens >= job.answer.prompt_tokens
         sequence, job.sequence = job.sequence, -1
         key = self._hide(job)
         if key < 0:
             self._clear(sequence)
-        elif not keep:
+        elif not (keep and whole):  # a part of its prompt is a part of the prefix it came from
             self._prefixes.gone(key)
             self._clear(sequence)
         else:

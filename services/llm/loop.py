@@ -13,9 +13,9 @@ ends when it ends, so a cancel during one that holds prompt tokens sets the abor
 rolled back and done again without the cancelled one. Each cancel can cost the others at most the
 one step it aborts. Steps of single tokens are short and run to their end.
 
-A full KV cache is no error: idle prefixes leave it first, then the least urgent and youngest job is
-parked, and comes back where it was when there is room; until then it goes before all who wait and
-matter no more than it does. What a step does with the context is in
+A full KV cache is no error: what nobody holds is freed first, then idle prefixes leave it, then the
+least urgent and youngest job is parked, and comes back where it was when there is room; until then
+it goes before all who wait and matter no more than it does. What a step does with the context is in
 `step.py`; scheduling by priority, text and templates stay out.
 """
 
@@ -273,7 +273,7 @@ class DecodeLoop:
             self._pace.observe(sum(newcomers), self._step.last_s)
 
     def _make_room(self, plan: list[Part]) -> None:
-        """Idle prefixes go first, then whoever matters least: the lowest tier, the youngest."""
+        """What the cache can spare goes first, then who matters least: lowest tier, youngest."""
         if self._cache.make_room():
             return
         if len(self._running) < 2:

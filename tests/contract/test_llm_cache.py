@@ -94,6 +94,21 @@ async def test_who_brings_a_parked_prefix_back_brings_it_for_others(opened: Open
         assert finish.usage.cached_prompt_tokens > 16
 
 
+async def test_who_comes_is_in_the_books_before_his_first_step(opened: Opened) -> None:
+    engine = opened()
+    assert engine._loop is not None
+    cache: Any = engine._loop._cache
+    known, enter = list[bool](), cache.enter
+
+    def entered(job: Any) -> None:
+        enter(job)
+        known.append(job.sequence in cache._cells._sequences)
+
+    cache.enter = entered
+    await cached_tokens(engine, LONG)
+    assert known == [True]
+
+
 async def test_without_any_room_for_prefixes_there_is_no_reuse(opened: Opened) -> None:
     engine = opened(idle_cache_tokens=0, prefix_cache_mib=0)
     await cached_tokens(engine, LONG)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chassis.errors import Fault
 from services.llm.cell_order import CellOrder
 from services.llm.core.cells import Cells
 from services.llm.llama_context import Context
@@ -233,6 +232,35 @@ def test_what_is_shared_is_copied_once() -> None:
     world.check()
 
 
+def test_what_is_shared_counts_once_against_the_bound_of_copies() -> None:
+    world = World(copied=210)
+    world.grow(0, 150)
+    world.share(0, 1, 150)
+    world.share(0, 2, 150)
+    world.grow(3, 50)
+    world.grow(1, 30)
+    world.grow(2, 30)
+    world.clear(3)
+    assert world.order.compact()
+    assert world.cache.moves == 210
+    world.grow(1, 40)
+    world.check()
+
+
+def test_a_newcomer_counts_from_its_first_step_on() -> None:
+    world = World()
+    world.grow(0, 100)
+    world.cells.set(1, 0)  # as `KvCache.enter` does
+    assert world.cache.append(0, [100, 101, 102, 103])
+    assert world.cache.append(1, list(range(55)))
+    world.cut(0, 100)  # none of the guesses was right, and those of 1 are not counted yet
+    world.tokens[1] = 55
+    world.cells.set(1, 55)
+    world.grow(0, 1)
+    world.grow(1, 10)
+    world.check()
+
+
 def test_a_cache_that_does_not_take_back_its_own_cells_is_a_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -241,5 +269,5 @@ def test_a_cache_that_does_not_take_back_its_own_cells_is_a_fault(
     world.grow(1, 10)
     world.clear(0)
     monkeypatch.setattr(world.cache, "restore", lambda *_: False)
-    with pytest.raises(Fault, match="could not be put in order"):
+    with pytest.raises(RuntimeError, match="did not take back"):
         world.order.compact()

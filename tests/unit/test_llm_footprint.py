@@ -47,6 +47,16 @@ def test_host_memory_for_prefixes_is_counted(meta: GgufMeta) -> None:
     assert estimate_resident_mib(meta, replace(SPEC, prefix_cache_mib=77)) == none + 77
 
 
+def test_copies_of_an_ordered_cache_are_counted(meta: GgufMeta) -> None:
+    free = estimate_resident_mib(meta, replace(SPEC, ordered_cells=False))
+    cache_mib = -(-kv_cache_bytes(meta, SPEC) // (1 << 20))
+    assert estimate_resident_mib(meta, SPEC) == free + min(256, cache_mib)
+    vast = replace(SPEC, places=256, batch_tokens=256, context_tokens=8192)
+    assert kv_cache_bytes(meta, vast) > 256 << 20
+    free = estimate_resident_mib(meta, replace(vast, ordered_cells=False))
+    assert estimate_resident_mib(meta, vast) == free + 256
+
+
 def test_of_a_card_only_what_is_placed_there_is_taken(meta: GgufMeta) -> None:
     assert meta.layers == 3
     assert estimate_card_mib(meta, SPEC) == 0
@@ -60,7 +70,7 @@ def test_rows_of_logits_are_counted_for_guesses_too(meta: GgufMeta) -> None:
     wide = replace(meta, values={**meta.values, "tokenizer.ggml.tokens": ArrayLength(262_144)})
     plain = estimate_resident_mib(wide, SPEC)
     guessing = estimate_resident_mib(wide, replace(SPEC, speculation="lookup", draft_tokens=4))
-    assert guessing - plain == 4 * 35  # rows of a MiB
+    assert guessing - plain == 4 * 36  # rows of a MiB
 
 
 def test_a_draft_model_is_counted_once_for_the_process(meta: GgufMeta) -> None:

@@ -47,6 +47,7 @@ def test_every_profile_makes_an_engine() -> None:
         assert spec.ubatch_tokens <= spec.batch_tokens == profile.batch_tokens
         assert spec.prefill_chunk_tokens <= spec.batch_tokens
         assert spec.kv_type == "f16" or spec.flash_attention
+        assert spec.ordered_cells is (name == "cpu")
 
 
 def configured(**values: Any) -> ModelConfig:

@@ -24,7 +24,7 @@ CacheScope = Literal["global", "key"]
 """Among whom a prefix is shared: everybody, or the requests of one fairness key."""
 ALL_LAYERS = -1
 MOST_PLACES = 256
-MOST_COPIED_MIB = 256
+MOST_COPIED_MIB = 128
 """Of a KV cache, to put it in order; a larger one loses the order of its cells instead."""
 
 

@@ -13,7 +13,7 @@ MATTE := models/u2netp.onnx
 MODELS := $(MODEL) $(MATTE)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# The native engine is built from source, once: the library alone (see the file named here).
+# The native engine is built from source, once: the library alone, for this processor (see the file named here).
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/scripts/llama.cmake
 
 setup: $(STAMP)  ## create .venv and install what running takes (a few minutes, once)

@@ -1,6 +1,7 @@
 """The prefix cache and a full KV cache, on a real (tiny, random) model."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -107,6 +108,30 @@ async def test_who_comes_is_in_the_books_before_his_first_step(opened: Opened) -
     cache.enter = entered
     await cached_tokens(engine, LONG)
     assert known == [True]
+
+
+async def test_who_leaves_in_his_prompt_leaves_no_second_copy_of_a_prefix(opened: Opened) -> None:
+    engine = opened(idle_cache_tokens=0)
+    await cached_tokens(engine, LONG)
+    assert engine.holdings().parked_prefixes == 1
+    assert engine._loop is not None
+    context: Any = engine._loop._cache._context
+    stands, goes_on, decode = threading.Event(), threading.Event(), context.decode
+
+    def held() -> None:
+        stands.set()
+        assert goes_on.wait(10)
+        decode()
+
+    context.decode = held
+    task = asyncio.create_task(collect(engine.generate(BarePrompt(LONG * 3), answer_of(5))))
+    await until(stands.is_set)
+    task.cancel()
+    await until(lambda: all(job.cancelled for job in list(engine._loop._running)))  # type: ignore[union-attr]
+    goes_on.set()
+    await asyncio.wait([task])
+    assert engine.occupancy().running == 0
+    assert engine.holdings().parked_prefixes == 1
 
 
 async def test_without_any_room_for_prefixes_there_is_no_reuse(opened: Opened) -> None:
